@@ -62,7 +62,13 @@ pub fn is_candidate(node: &NodeView, intent: &Intent) -> bool {
 
 /// Assigns one vendor on one node.
 #[must_use]
-pub fn assign(vendor: Vendor, node: &NodeView, report: Option<&NodeReport>, cluster: &ClusterView, intent: &Intent) -> Assignment {
+pub fn assign(
+    vendor: Vendor,
+    node: &NodeView,
+    report: Option<&NodeReport>,
+    cluster: &ClusterView,
+    intent: &Intent,
+) -> Assignment {
     let _ = (vendor, node, report, cluster, intent);
     unimplemented!()
 }

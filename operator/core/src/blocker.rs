@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A named reason. CamelCase in the API; the numeric ID never changes its meaning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Reason {
     /// The provider hands out this node's devices itself, or no pod can be placed there (EKS Auto Mode, Fargate, …).
     ExcludedByProvider,
@@ -108,7 +110,9 @@ pub enum Kind {
 }
 
 /// A reason on one node (or on none, for cluster-wide ones), with what was found and what to do.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase")]
 pub struct Blocker {
     /// Why.

@@ -83,8 +83,12 @@ impl Selector {
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         !self.terms.is_empty()
             && self.terms.iter().all(|term| match term {
-                SelectorTerm::In(key, values) => labels.get(key).is_some_and(|value| values.contains(value)),
-                SelectorTerm::NotIn(key, values) => labels.get(key).is_none_or(|value| !values.contains(value)),
+                SelectorTerm::In(key, values) => {
+                    labels.get(key).is_some_and(|value| values.contains(value))
+                }
+                SelectorTerm::NotIn(key, values) => {
+                    labels.get(key).is_none_or(|value| !values.contains(value))
+                }
                 SelectorTerm::Exists(key) => labels.contains_key(key),
                 SelectorTerm::DoesNotExist(key) => !labels.contains_key(key),
             })
@@ -117,9 +121,14 @@ impl Toleration {
     /// Whether this toleration covers a taint.
     #[must_use]
     pub fn tolerates(&self, taint: &Taint) -> bool {
-        self.effect.as_ref().is_none_or(|effect| *effect == taint.effect)
+        self.effect
+            .as_ref()
+            .is_none_or(|effect| *effect == taint.effect)
             && self.key.as_ref().is_none_or(|key| *key == taint.key)
-            && self.value.as_ref().is_none_or(|value| *value == taint.value)
+            && self
+                .value
+                .as_ref()
+                .is_none_or(|value| *value == taint.value)
     }
 }
 

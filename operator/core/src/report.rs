@@ -11,7 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::vendor::{Owner, Vendor};
 
 /// A MIG profile and how many instances of it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MigProfileCount {
     /// Name as the driver prints it without the `MIG ` prefix, e.g. `1g.10gb` or `1g.10gb+me`.

@@ -115,7 +115,12 @@ pub const MAX_EXEMPLARS: usize = 20;
 /// Sums up. `cluster_wide` holds blockers that concern no node (name taken, CRD outdated, …) with their start times; `known` is
 /// false while the caches are still filling, and then nothing is said to be Ready.
 #[must_use]
-pub fn summarize(intent: &Intent, outcomes: &[TenureOutcome], cluster_wide: &[(Blocker, i64)], known: bool) -> Summary {
+pub fn summarize(
+    intent: &Intent,
+    outcomes: &[TenureOutcome],
+    cluster_wide: &[(Blocker, i64)],
+    known: bool,
+) -> Summary {
     let _ = (intent, outcomes, cluster_wide, known);
     unimplemented!()
 }

@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A maker of accelerators. Ownership is decided per vendor per node: one node may carry both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Vendor {
     /// NVIDIA GPUs.
     #[serde(rename = "NVIDIA")]
@@ -50,10 +52,15 @@ impl Vendor {
     /// (`neuron`, `neuroncore` and the dropped `neurondevice`).
     #[must_use]
     pub fn owns_resource(self, resource: &str) -> bool {
-        let Some((domain, name)) = resource.split_once('/') else { return false };
+        let Some((domain, name)) = resource.split_once('/') else {
+            return false;
+        };
         match self {
             Self::Nvidia => domain == "nvidia.com",
-            Self::Neuron => domain == "aws.amazon.com" && matches!(name, "neuron" | "neuroncore" | "neurondevice"),
+            Self::Neuron => {
+                domain == "aws.amazon.com"
+                    && matches!(name, "neuron" | "neuroncore" | "neurondevice")
+            }
         }
     }
 
@@ -69,7 +76,9 @@ impl Vendor {
     /// The vendor whose allocating DRA driver has this name.
     #[must_use]
     pub fn of_dra_driver(driver: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|vendor| vendor.dra_driver() == driver)
+        Self::ALL
+            .into_iter()
+            .find(|vendor| vendor.dra_driver() == driver)
     }
 }
 
@@ -80,7 +89,9 @@ impl std::fmt::Display for Vendor {
 }
 
 /// Who hands out a vendor's devices on a node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Owner {
     /// The kubelet device plugin: extended resources such as `nvidia.com/gpu`.
     DevicePlugin,
@@ -145,7 +156,10 @@ pub struct PerVendor<T> {
 impl<T> PerVendor<T> {
     /// Builds both values.
     pub fn from_fn(mut make: impl FnMut(Vendor) -> T) -> Self {
-        Self { nvidia: make(Vendor::Nvidia), neuron: make(Vendor::Neuron) }
+        Self {
+            nvidia: make(Vendor::Nvidia),
+            neuron: make(Vendor::Neuron),
+        }
     }
 
     /// One vendor's value.

@@ -8,7 +8,9 @@ use crate::intent::Layout;
 use crate::vendor::Owner;
 
 /// Where a tenure stands, for people. Derived, never relied upon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Step {
     /// No owner and none wanted.
     None,

@@ -9,5 +9,6 @@ mod facts;
 
 pub use decision::{Decision, NodeWrite, PodWrite, RecordWrite, Step, Write, step};
 pub use facts::{
-    Allocatable, Consumer, ConsumerKind, Facts, ForeignOwner, NodeFacts, OperandPod, RecordFacts, SliceFacts, Target, Timing, Want,
+    Allocatable, Consumer, ConsumerKind, Facts, ForeignOwner, NodeFacts, OperandPod, RecordFacts,
+    SliceFacts, Target, Timing, Want,
 };
