@@ -26,7 +26,7 @@ pub use nvidia::{
     ConfigRef, DeviceIdStrategy, DeviceListStrategy, DevicePlugin, Dra, ExtendedResourceName, Mig, MigLayout, MigStrategy, Mps,
     Nvidia, SharedResource, TimeSlicing,
 };
-pub use size::{Size, SizeDevices};
+pub use size::{DeviceType, Size, SizeDevices};
 pub use status::{AcceleratorClusterStatus, BlockerStatus, CohortStatus};
 
 use kube::CustomResourceExt as _;

@@ -2,6 +2,7 @@
 
 use freehold_core::vendor::Vendor;
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A name that ML engineers use. Freehold keeps a ResourceClaimTemplate of this name in each of the namespaces, and, when
@@ -13,6 +14,10 @@ use serde::{Deserialize, Serialize};
         .message("namespaces or deviceClassName must be set: without either there is nothing to keep for this size"),
     validation = Rule::new("!has(self.logicalNeuronCore) || self.vendor == 'Neuron'")
         .message("logicalNeuronCore is a setting of Neuron devices: remove it, or set vendor: Neuron"),
+    validation = Rule::new("!has(self.deviceType) || self.vendor == 'NVIDIA'")
+        .message("deviceType tells NVIDIA devices apart: remove it, or set vendor: NVIDIA"),
+    validation = Rule::new("(has(self.namespaces) && size(self.namespaces) > 0) || (!has(self.alignBy) && !has(self.requestName) && has(self.devices.count) && self.devices.count == 1)")
+        .message("namespaces must be set: alignBy, requestName and more than one device are parts of a claim, and a DeviceClass alone cannot hold them; name the namespaces, or remove these and set devices.count: 1"),
     validation = Rule::new("!has(self.alignBy) || !has(self.devices.count) || self.devices.count > 1")
         .message("alignBy says that several devices share an attribute; with devices.count 1 it has no meaning: remove it or ask for more devices")
 )]
@@ -28,6 +33,9 @@ pub struct Size {
     pub name: String,
     /// Whose devices.
     pub vendor: Vendor,
+    /// Which type of NVIDIA devices; `GPU` unless said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_type: Option<DeviceType>,
     /// Namespaces to keep a ResourceClaimTemplate in. One that does not exist yet gets it when it appears.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
@@ -83,4 +91,19 @@ pub struct SizeDevices {
     /// Every matching device of a node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
+}
+
+/// Type of NVIDIA devices, as the DRA driver publishes them; each has a class of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeviceType {
+    /// Whole GPUs (`gpu.nvidia.com`).
+    #[default]
+    #[serde(rename = "GPU")]
+    Gpu,
+    /// MIG instances (`mig.nvidia.com`).
+    #[serde(rename = "MIG")]
+    Mig,
+    /// GPUs passed through to virtual machines (`vfio.gpu.nvidia.com`), with the gate PassthroughSupport.
+    #[serde(rename = "VFIO")]
+    Vfio,
 }
