@@ -75,8 +75,8 @@ pub enum RecordWrite {
     /// Make the object, or this vendor's part of it, with term 1 and no owner. Also replaces an object made for another node
     /// UID (which is deleted first: its precondition is that object's UID).
     Create {
-        /// Cohort that asks for it.
-        cohort: String,
+        /// Cohort that asks for it, where one is known.
+        cohort: Option<String>,
     },
     /// Raise the term: asks the agent for an attestation.
     RaiseTerm {
@@ -94,8 +94,11 @@ pub enum RecordWrite {
         cohort: String,
         /// New owner.
         owner: Owner,
-        /// New term.
+        /// New term, higher than every term and fence before.
         term: i64,
+        /// Cohort to go back to should a prepared claim turn up: the last one under DRA. Kept as
+        /// [`super::RecordFacts::dra_cohort`].
+        dra_cohort: Option<String>,
     },
     /// Remove this vendor's part: nothing is owned and nothing wanted.
     Clear,
@@ -139,11 +142,4 @@ pub enum PodWrite {
         /// UID precondition.
         uid: String,
     },
-}
-
-/// Decides the next step for one vendor on one node.
-#[must_use]
-pub fn step(facts: &super::Facts) -> Decision {
-    let _ = facts;
-    unimplemented!()
 }

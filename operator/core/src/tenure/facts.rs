@@ -104,6 +104,9 @@ pub struct RecordFacts {
     pub term: i64,
     /// Layout ordered.
     pub layout: Option<Layout>,
+    /// Cohort under which the DRA driver last owned the node. When a claim is found that only that driver can unprepare, the
+    /// node goes back to it.
+    pub dra_cohort: Option<String>,
 }
 
 /// One of our operand pods.
