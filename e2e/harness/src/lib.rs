@@ -1,1 +1,4 @@
-//! Harness.
+//! Everything that Freehold is tested with: a real control plane, simulated nodes, scenarios.
+#![forbid(unsafe_code)]
+
+pub mod sim;
