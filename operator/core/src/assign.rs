@@ -1,12 +1,24 @@
 //! Which cohort, if any, a node belongs to for a vendor, and what stands in the way.
+//!
+//! Two rules carry this file. **What is owned is never taken away by a precondition**: a node that carries our label, or a
+//! fence, and now fails a check is held as it is ([`Want::Hold`]); only leaving every cohort means [`Want::Nothing`]. **What
+//! is not known decides nothing**: hardware, driver and geometry come from the agent alone, labels of discovery tools are
+//! hints for messages, and without a valid report the wanted owner stands with its expectation unknown, so that the node
+//! waits for its agent (or is held, where another owner has it).
+//!
+//! Checks run from the cheapest to change to the dearest, and an exclusion before an error: a CPU node that some selector
+//! catches is listed as such, and not as a node with a taint or an old kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::blocker::Blocker;
-use crate::intent::{Intent, Taint};
-use crate::report::NodeReport;
-use crate::tenure::Want;
-use crate::vendor::Vendor;
+use crate::blocker::{Blocker, Reason};
+use crate::catalogue::{self, Floor, INSTANCE_TYPE_LABEL, Operand, Subject, Version};
+use crate::expect;
+use crate::intent::{Cohort, Intent, Layout, Taint};
+use crate::names;
+use crate::report::{NodeReport, VendorReport};
+use crate::tenure::{Target, Want};
+use crate::vendor::{Owner, Vendor};
 
 /// What assignment may know about a Node object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,17 +59,24 @@ pub struct ClusterView {
 pub struct Assignment {
     /// The cohort concerned; `None` when no cohort's selector matches the node. With an overlap, the first by name.
     pub cohort: Option<String>,
-    /// The node counts as excluded, and why. `want` is [`Want::Nothing`] then.
+    /// The node counts as excluded, and why. Never set for a node that is owned: there it is a blocker of the hold. `want` is
+    /// [`Want::Nothing`] where a label excludes the node. Where its agent does (no hardware), it is a hold, so that the
+    /// agent's report, which is the reason, stays.
     pub excluded: Option<Blocker>,
     /// What is wanted.
     pub want: Want,
 }
 
+/// Label by which NVIDIA's MPS control daemon is placed; written by GPU Feature Discovery, or by a person.
+const MPS_LABEL: &str = "nvidia.com/mps.capable";
+
 /// Whether the agent should run on a node: some cohort's selector matches, and the provider does not exclude it.
 #[must_use]
 pub fn is_candidate(node: &NodeView, intent: &Intent) -> bool {
-    let _ = (node, intent);
-    unimplemented!()
+    Vendor::ALL.into_iter().any(|vendor| {
+        catalogue::exclusion(vendor, &node.labels).is_none()
+            && matching(vendor, node, intent).next().is_some()
+    })
 }
 
 /// Assigns one vendor on one node.
@@ -69,6 +88,405 @@ pub fn assign(
     cluster: &ClusterView,
     intent: &Intent,
 ) -> Assignment {
-    let _ = (vendor, node, report, cluster, intent);
-    unimplemented!()
+    let mut cohorts = matching(vendor, node, intent);
+    let Some(cohort) = cohorts.next() else {
+        return Assignment {
+            cohort: None,
+            excluded: None,
+            want: Want::Nothing,
+        };
+    };
+    let answer = |excluded: Option<Blocker>, want: Want| Assignment {
+        cohort: Some(cohort.name.clone()),
+        excluded,
+        want,
+    };
+    let ours = is_ours(vendor, node);
+
+    if let Some(row) = catalogue::exclusion(vendor, &node.labels) {
+        let why = Blocker::new(
+            Reason::ExcludedByProvider,
+            format!("Node {}: {} {}", node.name, row.who, row.reason),
+        );
+        return if ours {
+            answer(None, Want::Hold(why))
+        } else {
+            answer(Some(why), Want::Nothing)
+        };
+    }
+    let report = valid(report, node);
+    if let Ok(report) = &report
+        && let Some(why) = no_hardware(vendor, node, report)
+    {
+        let excluded = (!ours && why.reason == Reason::NoHardware).then(|| why.clone());
+        return answer(excluded, Want::Hold(why));
+    }
+    let others: Vec<&str> = cohorts.map(|other| other.name.as_str()).collect();
+    if !others.is_empty() {
+        return answer(None, Want::Hold(overlap(vendor, node, cohort, &others)));
+    }
+    match wanted(cohort, node, report, cluster) {
+        Ok(target) => answer(None, Want::Owner(Box::new(target))),
+        Err(why) => answer(None, Want::Hold(why)),
+    }
 }
+
+/// Cohorts of a vendor whose selector matches, by name.
+fn matching<'a>(
+    vendor: Vendor,
+    node: &'a NodeView,
+    intent: &'a Intent,
+) -> impl Iterator<Item = &'a Cohort> {
+    intent
+        .cohorts
+        .values()
+        .filter(move |cohort| cohort.vendor == vendor && cohort.selector.matches(&node.labels))
+}
+
+/// Whether something of ours is on the node for this vendor: an owner label, or the fence of a handover under way.
+fn is_ours(vendor: Vendor, node: &NodeView) -> bool {
+    let fence = names::fence_taint(vendor);
+    node.labels.contains_key(&names::owner_label(vendor))
+        || node.taints.iter().any(|taint| taint.key == fence)
+}
+
+/// Whether the node's labels say that it is owned, and not by this cohort in this way.
+fn held_by_another(cohort: &Cohort, node: &NodeView) -> bool {
+    let owner = node.labels.get(&names::owner_label(cohort.vendor));
+    let held_cohort = node.labels.get(&names::cohort_label(cohort.vendor));
+    owner.is_some_and(|owner| owner != cohort.owner.word() || held_cohort != Some(&cohort.name))
+}
+
+/// The report, if it speaks of this machine in this boot.
+fn valid<'a>(
+    report: Option<&'a NodeReport>,
+    node: &NodeView,
+) -> Result<&'a NodeReport, &'static str> {
+    let report = report.ok_or("has not reported yet")?;
+    if report.node_uid != node.uid {
+        return Err("last reported for an earlier machine of this name");
+    }
+    if !node.boot_id.is_empty() && report.boot_id != node.boot_id {
+        return Err("last reported before the host restarted");
+    }
+    Ok(report)
+}
+
+/// No device of the vendor, or none that can be told.
+fn no_hardware(vendor: Vendor, node: &NodeView, report: &NodeReport) -> Option<Blocker> {
+    let found = report
+        .vendor(vendor)
+        .is_some_and(|part| part.pci_devices > 0 || part.inventory.devices > 0);
+    if found {
+        return None;
+    }
+    if let Some(error) = report.errors.first() {
+        return Some(Blocker::new(
+            Reason::AttestationUnknown,
+            format!(
+                "Node {}: the agent sees no {vendor} device, but could not read everything: {error}",
+                node.name
+            ),
+        ));
+    }
+    let hint = catalogue::evidence_label(vendor, &node.labels)
+        .map(|label| format!(", although the label {label} suggests one"))
+        .unwrap_or_default();
+    Some(Blocker::new(
+        Reason::NoHardware,
+        format!(
+            "Node {}: the agent finds no {vendor} device on the host{hint}",
+            node.name
+        ),
+    ))
+}
+
+fn overlap(vendor: Vendor, node: &NodeView, first: &Cohort, others: &[&str]) -> Blocker {
+    Blocker::new(
+        Reason::CohortOverlap,
+        format!(
+            "Node {} is selected for {vendor} by cohort {} and by {}; exactly one may be",
+            node.name,
+            first.name,
+            others.join(", ")
+        ),
+    )
+}
+
+/// The target, or the first precondition that fails.
+fn wanted(
+    cohort: &Cohort,
+    node: &NodeView,
+    report: Result<&NodeReport, &'static str>,
+    cluster: &ClusterView,
+) -> Result<Target, Blocker> {
+    let operand = catalogue::operand(cohort.vendor, cohort.owner);
+    cluster_is_fit(cohort, operand, cluster)?;
+    let expected = match report {
+        // Silence of a node that another owner or cohort holds: a change would raise a fence that nobody can answer.
+        Err(silence) if held_by_another(cohort, node) => {
+            return Err(silent(cohort.vendor, node, silence));
+        }
+        Err(silence) => Err(silent(cohort.vendor, node, silence)),
+        Ok(report) => {
+            node_is_fit(cohort, operand, node)?;
+            let nothing = VendorReport::default();
+            let part = report.vendor(cohort.vendor).unwrap_or(&nothing);
+            driver_is_fit(cohort, operand, node, part)?;
+            layout_is_possible(cohort, node, part)?;
+            let named = |why: Blocker| {
+                Blocker::new(why.reason, format!("Node {}: {}", node.name, why.message))
+            };
+            Ok(expect::expected(cohort, part).map_err(named)?)
+        }
+    };
+    Ok(Target {
+        cohort: cohort.name.clone(),
+        owner: cohort.owner,
+        layout: cohort.layout.clone(),
+        shape: cohort.shape.clone(),
+        template: cohort.template.clone(),
+        expected,
+    })
+}
+
+fn silent(vendor: Vendor, node: &NodeView, silence: &str) -> Blocker {
+    let hint = catalogue::evidence_label(vendor, &node.labels)
+        .map(|label| {
+            format!(
+                " (the label {label} suggests {vendor} hardware, the agent's inventory decides)"
+            )
+        })
+        .unwrap_or_default();
+    Blocker::new(
+        Reason::AgentSilent,
+        format!("Node {}: its agent {silence}{hint}", node.name),
+    )
+}
+
+/// What is the same for every node of the cohort.
+fn cluster_is_fit(
+    cohort: &Cohort,
+    operand: &Operand,
+    cluster: &ClusterView,
+) -> Result<(), Blocker> {
+    let Cohort {
+        name,
+        owner,
+        runtime_class,
+        config_map,
+        dra,
+        ..
+    } = cohort;
+    let server = cluster.server_version.as_str();
+    if let Some(floor) = operand.floor(Subject::ControlPlane) {
+        meets(
+            floor,
+            server,
+            Reason::ControlPlaneTooOld,
+            "the API server",
+            &wants(cohort, operand),
+        )?;
+    }
+    if dra.publishes_extended_resource {
+        let who = format!("nvidia.dra.extendedResourceName: Publish in cohort {name}");
+        meets(
+            &catalogue::PUBLISH_FLOOR,
+            server,
+            Reason::ControlPlaneTooOld,
+            "the API server",
+            &who,
+        )?;
+    }
+    if *owner == Owner::Dra && !cluster.dra_api {
+        return Err(Blocker::new(
+            Reason::DraApiUnavailable,
+            format!(
+                "the API server ({server}) does not serve resource.k8s.io/v1, which cohort {name} with owner DRA needs"
+            ),
+        ));
+    }
+    if let Some(class) = runtime_class
+        && !cluster.runtime_classes.contains(class)
+    {
+        return Err(Blocker::new(
+            Reason::RuntimeClassMissing,
+            format!("RuntimeClass {class}, which cohort {name} names, does not exist"),
+        ));
+    }
+    if let Some((map, key)) = config_map {
+        let space = names::OPERAND_NAMESPACE;
+        let missing = match cluster.config_maps.get(map) {
+            None => Some(format!(
+                "ConfigMap {space}/{map}, which cohort {name} names, does not exist"
+            )),
+            Some(keys) if !keys.contains(key) => Some(format!(
+                "ConfigMap {space}/{map} has no key {key}, which cohort {name} names"
+            )),
+            Some(_) => None,
+        };
+        if let Some(message) = missing {
+            return Err(Blocker::new(Reason::ConfigNotFound, message));
+        }
+    }
+    Ok(())
+}
+
+/// What the Node object says.
+fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<(), Blocker> {
+    let what = format!("Node {}: the kubelet", node.name);
+    if let Some(floor) = operand.floor(Subject::Kubelet) {
+        meets(
+            floor,
+            &node.kubelet_version,
+            Reason::KubeletTooOld,
+            &what,
+            &wants(cohort, operand),
+        )?;
+    }
+    if cohort.dra.publishes_extended_resource {
+        let who = format!(
+            "nvidia.dra.extendedResourceName: Publish in cohort {}",
+            cohort.name
+        );
+        meets(
+            &catalogue::PUBLISH_FLOOR,
+            &node.kubelet_version,
+            Reason::KubeletTooOld,
+            &what,
+            &who,
+        )?;
+    }
+    if let Some(taint) = catalogue::untolerated(cohort.vendor, &node.taints, &cohort.tolerations) {
+        let Taint { key, value, effect } = taint;
+        let equals = if value.is_empty() {
+            String::new()
+        } else {
+            format!("={value}")
+        };
+        return Err(Blocker::new(
+            Reason::UntoleratedTaint,
+            format!(
+                "Node {}: taint {key}{equals}:{effect} keeps the {} of cohort {} away",
+                node.name, operand.title, cohort.name
+            ),
+        ));
+    }
+    let mps = cohort.vendor == Vendor::Nvidia
+        && cohort.owner == Owner::DevicePlugin
+        && !cohort.mps
+        && node
+            .labels
+            .get(MPS_LABEL)
+            .is_some_and(|value| value == "true");
+    if mps {
+        return Err(Blocker::new(
+            Reason::UnexpectedMps,
+            format!(
+                "Node {}: label {MPS_LABEL}=true, but cohort {} does not ask for MPS",
+                node.name, cohort.name
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// What the agent says about the driver.
+fn driver_is_fit(
+    cohort: &Cohort,
+    operand: &Operand,
+    node: &NodeView,
+    part: &VendorReport,
+) -> Result<(), Blocker> {
+    if part.inventory.devices == 0 {
+        return Err(Blocker::new(
+            Reason::DriverMissing,
+            format!(
+                "Node {}: {} {} device(s) on the PCI bus, and no driver that serves them",
+                node.name, part.pci_devices, cohort.vendor
+            ),
+        ));
+    }
+    let Some(floor) = operand.floor(Subject::Driver) else {
+        return Ok(());
+    };
+    let found = part.inventory.driver_version.as_deref().unwrap_or_default();
+    if cohort.accept_unknown_driver && Version::parse(found).is_none() {
+        return Ok(());
+    }
+    let what = format!("Node {}: the {} driver", node.name, cohort.vendor);
+    meets(
+        floor,
+        found,
+        Reason::DriverTooOld,
+        &what,
+        &wants(cohort, operand),
+    )
+}
+
+/// Whether the wanted geometry exists on this kind of hardware at all. Whether a MIG layout fits a board is for the board to
+/// say, so that is the agent's answer, not one of a table.
+fn layout_is_possible(
+    cohort: &Cohort,
+    node: &NodeView,
+    part: &VendorReport,
+) -> Result<(), Blocker> {
+    let wanted = match &cohort.layout {
+        Some(Layout::LogicalNeuronCore(wanted)) => wanted,
+        Some(Layout::Mig(_)) | None => return Ok(()),
+    };
+    let label = node.labels.get(INSTANCE_TYPE_LABEL).map(String::as_str);
+    let instance = part
+        .instance_type
+        .as_deref()
+        .or(label)
+        .unwrap_or("of unknown type");
+    let why = match catalogue::neuron_family(Some(part), label) {
+        Some(family) if family.lnc_configurable => return Ok(()),
+        Some(family) => format!("is fixed at {} on {}", family.default_lnc, family.chip),
+        None => "is not known to be configurable there".to_owned(),
+    };
+    Err(Blocker::new(
+        Reason::LncNotConfigurable,
+        format!(
+            "Node {} ({instance}): the Logical NeuronCore setting {why}; cohort {} asks for {wanted}",
+            node.name, cohort.name
+        ),
+    ))
+}
+
+/// `the NVIDIA DRA driver of cohort h100-dra`.
+fn wants(cohort: &Cohort, operand: &Operand) -> String {
+    format!("the {} of cohort {}", operand.title, cohort.name)
+}
+
+/// Holds a version against a floor. An unreadable version meets none.
+fn meets(
+    floor: &Floor,
+    found: &str,
+    too_old: Reason,
+    what: &str,
+    who: &str,
+) -> Result<(), Blocker> {
+    match Version::parse(found) {
+        Some(version) if version.meets(floor.version) => Ok(()),
+        Some(_) => Err(Blocker::new(
+            too_old,
+            format!(
+                "{what} is {found}; {who} needs {} or later: {}",
+                floor.version, floor.reason
+            ),
+        )),
+        None => Err(Blocker::new(
+            Reason::VersionUnknown,
+            format!(
+                "{what} does not tell its version (found {found:?}); {who} needs {} or later",
+                floor.version
+            ),
+        )),
+    }
+}
+
+#[cfg(test)]
+#[path = "assign_tests.rs"]
+mod tests;

@@ -49,12 +49,24 @@ pub struct Cohort {
     pub mps: bool,
     /// Whether a driver version that cannot be read is accepted (an explicit opt-out of the floor).
     pub accept_unknown_driver: bool,
+    /// What the DRA driver's settings mean to decisions; all false under the device plugin.
+    pub dra: DraTraits,
     /// Hash over everything that changes what is advertised (names, counts). Never empty.
     pub shape: String,
     /// Hash over the whole pod template. Never empty.
     pub template: String,
     /// Budget of this cohort, below the cluster's.
     pub max_unavailable: Option<Budget>,
+}
+
+/// The settings of a DRA driver that decisions depend on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct DraTraits {
+    /// The driver publishes devices beyond the host's geometry (NVIDIA's gates `DynamicMIG`, one device for each possible
+    /// placement, and `PassthroughSupport`, one more for each GPU), so that only a lowest count is known.
+    pub open_device_list: bool,
+    /// The class also answers plain extended-resource requests (`extendedResourceName: Publish`).
+    pub publishes_extended_resource: bool,
 }
 
 /// A label selector: all terms must hold. The empty selector matches nothing (a cohort must say what it wants).

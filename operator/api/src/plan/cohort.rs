@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use freehold_core::intent::{self, Layout, Selector, SelectorTerm, Sharing};
+use freehold_core::intent::{self, DraTraits, Layout, Selector, SelectorTerm, Sharing};
 use freehold_core::vendor::{Owner, Vendor};
 use k8s_openapi::api::core::v1::Toleration;
 
@@ -23,6 +23,7 @@ pub(super) struct VendorPart {
     pub(super) config_map: Option<(String, String)>,
     pub(super) mps: bool,
     pub(super) accept_unknown_driver: bool,
+    pub(super) dra: DraTraits,
 }
 
 pub(super) fn parse(checker: &mut Checker, raw: &Cohort) -> CohortPlan {
@@ -66,6 +67,7 @@ pub(super) fn parse(checker: &mut Checker, raw: &Cohort) -> CohortPlan {
         config_map,
         mps,
         accept_unknown_driver,
+        dra,
     } = vendor_part(
         checker,
         &at,
@@ -88,6 +90,7 @@ pub(super) fn parse(checker: &mut Checker, raw: &Cohort) -> CohortPlan {
         config_map,
         mps,
         accept_unknown_driver,
+        dra,
         shape: String::new(),
         template: String::new(),
         max_unavailable,
@@ -176,6 +179,7 @@ fn vendor_part(
                 config_map: None,
                 mps: false,
                 accept_unknown_driver: false,
+                dra: DraTraits::default(),
             }
         }
     }

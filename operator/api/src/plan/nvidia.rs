@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freehold_core::intent::{self, Layout, MigLayout, Sharing};
+use freehold_core::intent::{self, DraTraits, Layout, MigLayout, Sharing};
 use freehold_core::report::MigProfileCount;
 use freehold_core::vendor::Owner;
 
@@ -261,6 +261,7 @@ fn device_plugin_part(
         config_map,
         mps,
         accept_unknown_driver: false,
+        dra: DraTraits::default(),
     }
 }
 
@@ -349,9 +350,9 @@ fn dra_part(
     has_layout: bool,
 ) -> VendorPart {
     let defaults = Dra::default();
-    // The class that carries the name is shared by all cohorts, so it is decided over all of them.
+    // The class that carries the name is shared by all cohorts, so the class itself is decided over all of them.
     let Dra {
-        extended_resource_name: ExtendedResourceName::Omit | ExtendedResourceName::Publish,
+        extended_resource_name,
         feature_gates,
     } = raw.unwrap_or(&defaults);
     let field = format!("{at}.dra.featureGates");
@@ -395,6 +396,10 @@ fn dra_part(
         config_map: None,
         mps: false,
         accept_unknown_driver: false,
+        dra: DraTraits {
+            open_device_list: on("DynamicMIG") || on("PassthroughSupport"),
+            publishes_extended_resource: *extended_resource_name == ExtendedResourceName::Publish,
+        },
     }
 }
 

@@ -123,7 +123,7 @@ pub const EVIDENCE_LABELS: &[EvidenceLabel] = &[
 ];
 
 /// Well-known label with the instance type.
-pub(crate) const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
+pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
 
 /// The first label that hints at this vendor's hardware, as `key=value`.
 #[must_use]

@@ -11,7 +11,9 @@ mod version;
 
 pub use exclusions::{EXCLUSIONS, Exclusion, LabelTest, exclusion, exclusion_terms};
 pub use foreign::{KNOWN_IMAGES, KnownImage, foreign_daemon_set};
-pub use hardware::{EVIDENCE_LABELS, EvidenceLabel, evidence_label, pci_vendor};
+pub use hardware::{
+    EVIDENCE_LABELS, EvidenceLabel, INSTANCE_TYPE_LABEL, evidence_label, pci_vendor,
+};
 pub use instances::{
     NEURON_FAMILIES, NEURON_INSTANCES, NeuronFamily, NeuronInstance, neuron_family, neuron_instance,
 };

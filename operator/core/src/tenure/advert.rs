@@ -39,6 +39,15 @@ pub(super) fn verified(facts: &Facts, target: &Target) -> Result<(), Unmet> {
             devices,
             mig_devices,
         } => devices_match(facts, operand, *devices, *mig_devices),
+        Expected::AtLeastDevices(devices)
+            if facts.slices.complete && facts.slices.devices >= *devices =>
+        {
+            Ok(())
+        }
+        // What the driver makes up beyond the lowest count is its own; only the shortfall is a difference.
+        Expected::AtLeastDevices(devices) => {
+            devices_match(facts, operand, *devices, facts.slices.mig_devices)
+        }
     }
 }
 

@@ -32,30 +32,51 @@ fn a_foreign_owner_stops_every_write_wherever_the_node_stands() {
     for mut facts in positions() {
         foreign(&mut facts);
         let decision = step(&fresh(facts, vec![]));
-        assert_eq!((decision.step, reason(&decision)), (Step::Hold, Some(Reason::ForeignOwner)));
+        assert_eq!(
+            (decision.step, reason(&decision)),
+            (Step::Hold, Some(Reason::ForeignOwner))
+        );
         assert_eq!((decision.write.as_ref(), decision.wake_s), (None, None));
-        assert!(message(&decision).contains("kaito/some-name") && message(&decision).contains("device-plugins"));
+        assert!(
+            message(&decision).contains("kaito/some-name")
+                && message(&decision).contains("device-plugins")
+        );
     }
 }
 
 #[test]
 fn an_unclear_intent_stops_every_write_wherever_the_node_stands() {
-    let why = Blocker { reason: Reason::CohortOverlap, message: "cohorts amber and violet both match".into() };
+    let why = Blocker {
+        reason: Reason::CohortOverlap,
+        message: "cohorts amber and violet both match".into(),
+    };
     for mut facts in positions() {
         facts.want = Want::Hold(why.clone());
         let decision = step(&fresh(facts, vec![]));
         assert_eq!(
             decision,
-            Decision { write: None, needs_fresh: false, step: Step::Hold, blocker: Some(why.clone()), wake_s: None }
+            Decision {
+                write: None,
+                needs_fresh: false,
+                step: Step::Hold,
+                blocker: Some(why.clone()),
+                wake_s: None
+            }
         );
     }
 }
 
 #[test]
 fn a_conflicted_node_still_gets_the_record_that_says_so() {
-    let why = Blocker { reason: Reason::CohortOverlap, message: "cohorts amber and violet both match".into() };
+    let why = Blocker {
+        reason: Reason::CohortOverlap,
+        message: "cohorts amber and violet both match".into(),
+    };
     let decision = step(&untouched(Want::Hold(why.clone())));
-    assert_eq!(decision.write, Some(Write::Record(RecordWrite::Create { cohort: None })));
+    assert_eq!(
+        decision.write,
+        Some(Write::Record(RecordWrite::Create { cohort: None }))
+    );
     assert_eq!((decision.step, decision.blocker), (Step::Hold, Some(why)));
 }
 
@@ -72,8 +93,15 @@ fn an_owner_label_that_names_no_owner_is_left_alone_and_quoted() {
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     facts.node.owner = Some(Err("both".into()));
     let decision = step(&facts);
-    assert_eq!((decision.step, reason(&decision), &decision.write), (Step::Hold, Some(Reason::LabelContention), &None));
-    assert!(message(&decision).contains("\"both\""), "{}", message(&decision));
+    assert_eq!(
+        (decision.step, reason(&decision), &decision.write),
+        (Step::Hold, Some(Reason::LabelContention), &None)
+    );
+    assert!(
+        message(&decision).contains("\"both\""),
+        "{}",
+        message(&decision)
+    );
 }
 
 #[test]

@@ -4,7 +4,16 @@ use super::*;
 fn a_held_node_is_at_rest() {
     for owner in Owner::ALL {
         let decision = step(&held_by(owner, wants(owner)));
-        assert_eq!(decision, Decision { write: None, needs_fresh: false, step: Step::Held, blocker: None, wake_s: None });
+        assert_eq!(
+            decision,
+            Decision {
+                write: None,
+                needs_fresh: false,
+                step: Step::Held,
+                blocker: None,
+                wake_s: None
+            }
+        );
     }
 }
 
@@ -20,7 +29,11 @@ fn a_lost_advertisement_is_a_blocker_and_never_a_write() {
     let mut facts = held_by(Owner::DevicePlugin, wants(Owner::DevicePlugin));
     facts.node.allocatable.insert(RESOURCE.into(), 0);
     let late = assert_blocked_in_time(facts, Step::Verify, Reason::AdvertisementLost);
-    assert!(message(&late).contains("nvidia.com/gpu=4"), "{}", message(&late));
+    assert!(
+        message(&late).contains("nvidia.com/gpu=4"),
+        "{}",
+        message(&late)
+    );
 
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     facts.slices = SliceFacts::default();
@@ -32,18 +45,28 @@ fn a_partial_advertisement_is_a_mismatch_with_both_numbers() {
     let mut facts = held_by(Owner::DevicePlugin, wants(Owner::DevicePlugin));
     facts.node.allocatable.insert(RESOURCE.into(), 3);
     let late = assert_blocked_in_time(facts, Step::Verify, Reason::AdvertisementMismatch);
-    assert_eq!(message(&late), "allocatable is nvidia.com/gpu=3, expected nvidia.com/gpu=4");
+    assert_eq!(
+        message(&late),
+        "allocatable is nvidia.com/gpu=3, expected nvidia.com/gpu=4"
+    );
 
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     facts.slices.complete = false;
     let late = assert_blocked_in_time(facts, Step::Verify, Reason::AdvertisementMismatch);
-    assert!(message(&late).contains("incomplete generation"), "{}", message(&late));
+    assert!(
+        message(&late).contains("incomplete generation"),
+        "{}",
+        message(&late)
+    );
 }
 
 #[test]
 fn a_resource_beyond_the_expected_ones_is_a_mismatch() {
     let mut facts = held_by(Owner::DevicePlugin, wants(Owner::DevicePlugin));
-    facts.node.allocatable.insert("nvidia.com/gpu.shared".into(), 8);
+    facts
+        .node
+        .allocatable
+        .insert("nvidia.com/gpu.shared".into(), 8);
     assert_blocked_in_time(facts, Step::Verify, Reason::AdvertisementMismatch);
 }
 
@@ -53,7 +76,11 @@ fn an_operand_that_does_not_run_is_named_with_the_kubelets_words() {
     facts.operands[0].ready = false;
     facts.operands[0].waiting = Some("Init:0/1".into());
     let late = assert_blocked_in_time(facts, Step::Verify, Reason::OperandNotRunning);
-    assert!(message(&late).contains("operand-dra: Init:0/1"), "{}", message(&late));
+    assert!(
+        message(&late).contains("operand-dra: Init:0/1"),
+        "{}",
+        message(&late)
+    );
 
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     facts.operands.clear();
@@ -75,7 +102,10 @@ fn two_advertisements_at_once_are_said_at_once() {
         facts.node.allocatable.insert(RESOURCE.into(), 4);
         facts.slices = slices(4);
         let decision = step(&facts);
-        assert_eq!((reason(&decision), decision.write), (Some(Reason::DualAdvertisement), None));
+        assert_eq!(
+            (reason(&decision), decision.write),
+            (Some(Reason::DualAdvertisement), None)
+        );
     }
 }
 
@@ -95,11 +125,17 @@ fn after_a_reboot_nothing_counts_until_the_agent_has_reported_from_the_new_boot(
 
 #[test]
 fn an_expectation_that_cannot_be_computed_is_passed_on() {
-    let unknown = Blocker { reason: Reason::UnknownGeometry, message: "NVIDIA X900 is not known".into() };
+    let unknown = Blocker {
+        reason: Reason::UnknownGeometry,
+        message: "NVIDIA X900 is not known".into(),
+    };
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     target_mut(&mut facts).expected = Err(unknown.clone());
     let decision = step(&facts);
-    assert_eq!((decision.step, decision.blocker, decision.write), (Step::Verify, Some(unknown), None));
+    assert_eq!(
+        (decision.step, decision.blocker, decision.write),
+        (Step::Verify, Some(unknown), None)
+    );
 }
 
 #[test]
@@ -116,7 +152,9 @@ fn a_lost_record_is_made_anew_and_restates_what_the_label_says() {
     facts.record = None;
     assert_eq!(
         step(&facts).write,
-        Some(Write::Record(RecordWrite::Create { cohort: Some(DRA_COHORT.into()) }))
+        Some(Write::Record(RecordWrite::Create {
+            cohort: Some(DRA_COHORT.into())
+        }))
     );
     facts.record = Some(record(None, 1));
     assert!(step(&facts).needs_fresh);

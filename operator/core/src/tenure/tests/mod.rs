@@ -25,8 +25,17 @@ const RESOURCE: &str = "nvidia.com/gpu";
 
 fn target(owner: Owner) -> Target {
     let (cohort, expected) = match owner {
-        Owner::DevicePlugin => (PLUGIN_COHORT, Expected::Resources(BTreeMap::from([(RESOURCE.to_owned(), 4)]))),
-        Owner::Dra => (DRA_COHORT, Expected::Devices { devices: 4, mig_devices: 0 }),
+        Owner::DevicePlugin => (
+            PLUGIN_COHORT,
+            Expected::Resources(BTreeMap::from([(RESOURCE.to_owned(), 4)])),
+        ),
+        Owner::Dra => (
+            DRA_COHORT,
+            Expected::Devices {
+                devices: 4,
+                mig_devices: 0,
+            },
+        ),
     };
     Target {
         cohort: cohort.into(),
@@ -91,19 +100,36 @@ fn record(owner: Option<Owner>, term: i64) -> RecordFacts {
         owner,
         term,
         layout: None,
-        dra_cohort: owner.filter(|owner| *owner == Owner::Dra).map(|owner| target(owner).cohort),
+        dra_cohort: owner
+            .filter(|owner| *owner == Owner::Dra)
+            .map(|owner| target(owner).cohort),
     }
 }
 
 /// The agent's answer to the present term: idle, with this word.
 fn answer(term: i64, word: Option<Owner>) -> NodeReport {
-    let mut part = VendorReport { observed_term: term, word, word_term: term, pci_devices: 4, ..VendorReport::default() };
+    let mut part = VendorReport {
+        observed_term: term,
+        word,
+        word_term: term,
+        pci_devices: 4,
+        ..VendorReport::default()
+    };
     part.inventory.devices = 4;
-    NodeReport { node_uid: UID.into(), boot_id: BOOT.into(), nvidia: Some(part), ..NodeReport::default() }
+    NodeReport {
+        node_uid: UID.into(),
+        boot_id: BOOT.into(),
+        nvidia: Some(part),
+        ..NodeReport::default()
+    }
 }
 
 fn report_mut(facts: &mut Facts) -> &mut VendorReport {
-    facts.report.as_mut().and_then(|report| report.nvidia.as_mut()).expect("this test has a report")
+    facts
+        .report
+        .as_mut()
+        .and_then(|report| report.nvidia.as_mut())
+        .expect("this test has a report")
 }
 
 fn operand(owner: Owner) -> OperandPod {
@@ -122,7 +148,12 @@ fn operand(owner: Owner) -> OperandPod {
 }
 
 fn slices(devices: usize) -> SliceFacts {
-    SliceFacts { count: 1, devices, mig_devices: 0, complete: true }
+    SliceFacts {
+        count: 1,
+        devices,
+        mig_devices: 0,
+        complete: true,
+    }
 }
 
 fn advertise(facts: &mut Facts, owner: Owner) {
@@ -188,11 +219,17 @@ fn plugin_pod(name: &str) -> Consumer {
 }
 
 fn claim(name: &str) -> Consumer {
-    Consumer { kind: ConsumerKind::Claim, ..plugin_pod(name) }
+    Consumer {
+        kind: ConsumerKind::Claim,
+        ..plugin_pod(name)
+    }
 }
 
 fn claim_pod(name: &str) -> Consumer {
-    Consumer { kind: ConsumerKind::ClaimPod, ..plugin_pod(name) }
+    Consumer {
+        kind: ConsumerKind::ClaimPod,
+        ..plugin_pod(name)
+    }
 }
 
 fn reason(decision: &Decision) -> Option<Reason> {
@@ -200,16 +237,30 @@ fn reason(decision: &Decision) -> Option<Reason> {
 }
 
 fn message(decision: &Decision) -> &str {
-    decision.blocker.as_ref().map_or("", |blocker| blocker.message.as_str())
+    decision
+        .blocker
+        .as_ref()
+        .map_or("", |blocker| blocker.message.as_str())
 }
 
 /// Asserts the blocker that shows once patience has run out, and that until then the answer is to look again by then.
 fn assert_blocked_in_time(mut facts: Facts, step_: Step, expected: Reason) -> Decision {
     facts.timing.step_s = 0;
     let early = step(&facts);
-    assert_eq!((early.step, early.blocker.clone(), early.write.clone(), early.wake_s), (step_, None, None, Some(300)));
+    assert_eq!(
+        (
+            early.step,
+            early.blocker.clone(),
+            early.write.clone(),
+            early.wake_s
+        ),
+        (step_, None, None, Some(300))
+    );
     facts.timing.step_s = 300;
     let late = step(&facts);
-    assert_eq!((late.step, reason(&late), late.write.clone(), late.wake_s), (step_, Some(expected), None, None));
+    assert_eq!(
+        (late.step, reason(&late), late.write.clone(), late.wake_s),
+        (step_, Some(expected), None, None)
+    );
     late
 }

@@ -6,12 +6,24 @@ use super::*;
 fn answer_to(facts: &mut Facts, write: &Write) {
     match write {
         Write::Record(RecordWrite::Create { cohort }) => {
-            facts.record = Some(RecordFacts { cohort: cohort.clone(), ..record(None, 1) });
+            facts.record = Some(RecordFacts {
+                cohort: cohort.clone(),
+                ..record(None, 1)
+            });
         }
         Write::Record(RecordWrite::Clear) => facts.record = None,
-        Write::Record(RecordWrite::RaiseTerm { term }) => facts.record.as_mut().expect("record").term = *term,
-        Write::Record(RecordWrite::Layout { layout }) => facts.record.as_mut().expect("record").layout = layout.clone(),
-        Write::Record(RecordWrite::HandWord { cohort, owner, term, dra_cohort }) => {
+        Write::Record(RecordWrite::RaiseTerm { term }) => {
+            facts.record.as_mut().expect("record").term = *term
+        }
+        Write::Record(RecordWrite::Layout { layout }) => {
+            facts.record.as_mut().expect("record").layout = layout.clone()
+        }
+        Write::Record(RecordWrite::HandWord {
+            cohort,
+            owner,
+            term,
+            dra_cohort,
+        }) => {
             let record = facts.record.as_mut().expect("record");
             record.cohort = Some(cohort.clone());
             record.owner = Some(*owner);
@@ -34,7 +46,12 @@ fn answer_to(facts: &mut Facts, write: &Write) {
     facts.report = facts.record.as_ref().map(|record| {
         let mut report = answer(record.term, record.owner);
         if let Some(crate::intent::Layout::LogicalNeuronCore(value)) = record.layout {
-            report.nvidia.as_mut().expect("part").layout.logical_neuron_core = Some(i32::from(value));
+            report
+                .nvidia
+                .as_mut()
+                .expect("part")
+                .layout
+                .logical_neuron_core = Some(i32::from(value));
         }
         report
     });
@@ -75,9 +92,14 @@ fn walk(facts: &mut Facts) -> (Vec<&'static str>, Decision) {
         let mut decision = step(facts);
         if decision.needs_fresh {
             decision = step(&fresh(facts.clone(), vec![]));
-            assert!(!decision.needs_fresh, "fresh facts must be enough: {decision:?}");
+            assert!(
+                !decision.needs_fresh,
+                "fresh facts must be enough: {decision:?}"
+            );
         }
-        let Some(write) = &decision.write else { return (writes, decision) };
+        let Some(write) = &decision.write else {
+            return (writes, decision);
+        };
         assert!(writes.len() < 20, "no end: {writes:?}");
         writes.push(short(write));
         answer_to(facts, write);
@@ -90,7 +112,10 @@ fn a_first_ownership_takes_three_writes() {
         let mut facts = untouched(wants(owner));
         let (writes, last) = walk(&mut facts);
         assert_eq!(writes, ["create", "word", "grant"]);
-        assert_eq!((last.step, last.blocker, last.wake_s), (Step::Held, None, None));
+        assert_eq!(
+            (last.step, last.blocker, last.wake_s),
+            (Step::Held, None, None)
+        );
     }
 }
 
@@ -99,8 +124,16 @@ fn a_handover_takes_seven_writes_either_way() {
     for owner in Owner::ALL {
         let mut facts = held_by(owner.other(), wants(owner));
         let (writes, last) = walk(&mut facts);
-        assert_eq!(writes, ["fence", "raise", "revoke", "raise", "word", "grant", "unfence"]);
-        assert_eq!((last.step, last.blocker, last.wake_s), (Step::Held, None, None));
+        assert_eq!(
+            writes,
+            [
+                "fence", "raise", "revoke", "raise", "word", "grant", "unfence"
+            ]
+        );
+        assert_eq!(
+            (last.step, last.blocker, last.wake_s),
+            (Step::Held, None, None)
+        );
         assert_eq!(facts.node.owner, Some(Ok(owner)));
     }
 }
@@ -110,7 +143,12 @@ fn a_reshape_takes_the_same_way_with_the_layout_in_between() {
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     target_mut(&mut facts).layout = Some(crate::intent::Layout::LogicalNeuronCore(1));
     let (writes, last) = walk(&mut facts);
-    assert_eq!(writes, ["fence", "raise", "revoke", "raise", "layout", "word", "grant", "unfence"]);
+    assert_eq!(
+        writes,
+        [
+            "fence", "raise", "revoke", "raise", "layout", "word", "grant", "unfence"
+        ]
+    );
     assert_eq!(last.step, Step::Held);
 }
 
@@ -119,9 +157,24 @@ fn a_node_that_leaves_its_cohort_ends_without_a_trace() {
     for owner in Owner::ALL {
         let mut facts = held_by(owner, Want::Nothing);
         let (writes, last) = walk(&mut facts);
-        assert_eq!(writes, ["fence", "raise", "revoke", "raise", "unfence", "clear"]);
-        assert_eq!(last, Decision { write: None, needs_fresh: false, step: Step::None, blocker: None, wake_s: None });
-        assert_eq!((facts.node.owner, facts.node.cohort, facts.node.fence), (None, None, None));
+        assert_eq!(
+            writes,
+            ["fence", "raise", "revoke", "raise", "unfence", "clear"]
+        );
+        assert_eq!(
+            last,
+            Decision {
+                write: None,
+                needs_fresh: false,
+                step: Step::None,
+                blocker: None,
+                wake_s: None
+            }
+        );
+        assert_eq!(
+            (facts.node.owner, facts.node.cohort, facts.node.fence),
+            (None, None, None)
+        );
     }
 }
 
@@ -139,13 +192,19 @@ fn a_handover_survives_the_loss_of_the_record_at_every_point() {
     for lost_after in 0..7 {
         let mut facts = held_by(Owner::Dra, wants(Owner::DevicePlugin));
         for _ in 0..lost_after {
-            let write = step(&fresh(facts.clone(), vec![])).write.expect("under way");
+            let write = step(&fresh(facts.clone(), vec![]))
+                .write
+                .expect("under way");
             answer_to(&mut facts, &write);
         }
         facts.record = None;
         facts.report = None;
         let (writes, last) = walk(&mut facts);
-        assert_eq!((last.step, last.blocker), (Step::Held, None), "lost after write {lost_after}: {writes:?}");
+        assert_eq!(
+            (last.step, last.blocker),
+            (Step::Held, None),
+            "lost after write {lost_after}: {writes:?}"
+        );
         assert_eq!(facts.node.owner, Some(Ok(Owner::DevicePlugin)));
     }
 }

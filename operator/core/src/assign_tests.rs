@@ -1,0 +1,897 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::expect::Expected;
+use crate::intent::{
+    Budget, DraTraits, DrainPolicy, MigStrategy, Rollout, Selector, SelectorTerm, Sharing,
+    Toleration,
+};
+use crate::report::{Inventory, LayoutReport, Model};
+
+/// A cohort that selects `pool=<name>`.
+fn cohort(name: &str, vendor: Vendor, owner: Owner) -> Cohort {
+    Cohort {
+        name: name.into(),
+        vendor,
+        owner,
+        selector: Selector {
+            terms: vec![SelectorTerm::In("pool".into(), [name.to_owned()].into())],
+        },
+        tolerations: vec![],
+        sharing: Sharing::Exclusive,
+        mig_strategy: (vendor == Vendor::Nvidia && owner == Owner::DevicePlugin)
+            .then_some(MigStrategy::None),
+        layout: None,
+        runtime_class: None,
+        config_map: None,
+        mps: false,
+        accept_unknown_driver: false,
+        dra: DraTraits::default(),
+        shape: "shape-1".into(),
+        template: "template-1".into(),
+        max_unavailable: None,
+    }
+}
+
+fn intent(cohorts: impl IntoIterator<Item = Cohort>) -> Intent {
+    Intent {
+        cohorts: cohorts
+            .into_iter()
+            .map(|cohort| (cohort.name.clone(), cohort))
+            .collect(),
+        owner_alias: None,
+        rollout: Rollout {
+            max_unavailable: Budget::Nodes(1),
+            canary_nodes: 0,
+            canary_soak_s: 0,
+            drain: DrainPolicy::Wait,
+            drain_timeout_s: 3600,
+            paused: false,
+        },
+    }
+}
+
+fn node(labels: &[(&str, &str)]) -> NodeView {
+    NodeView {
+        name: "worker-7".into(),
+        uid: "uid-7".into(),
+        labels: labels
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        taints: vec![],
+        kubelet_version: "v1.35.1-eks-0a1b".into(),
+        boot_id: "boot-3".into(),
+        ready: true,
+        allocatable: BTreeMap::new(),
+    }
+}
+
+fn owned(mut node: NodeView, vendor: Vendor, owner: Owner, cohort: &str) -> NodeView {
+    node.labels
+        .insert(names::owner_label(vendor), owner.word().into());
+    node.labels
+        .insert(names::cohort_label(vendor), cohort.into());
+    node
+}
+
+fn gpus(devices: i32, driver: Option<&str>) -> VendorReport {
+    VendorReport {
+        observed_term: 1,
+        pci_devices: devices,
+        inventory: Inventory {
+            driver_version: driver.map(Into::into),
+            devices,
+            models: vec![Model {
+                name: "NVIDIA H200".into(),
+                count: devices.max(1),
+                memory_mib: Some(143_771),
+            }],
+            ..Inventory::default()
+        },
+        ..VendorReport::default()
+    }
+}
+
+fn chips(model: &str, instance: &str, devices: i32, cores: i32) -> VendorReport {
+    VendorReport {
+        pci_devices: devices,
+        inventory: Inventory {
+            driver_version: Some("2.26.5.0".into()),
+            devices,
+            models: vec![Model {
+                name: model.into(),
+                count: devices,
+                memory_mib: None,
+            }],
+            physical_cores: Some(cores),
+            logical_cores: None,
+        },
+        instance_type: Some(instance.into()),
+        ..VendorReport::default()
+    }
+}
+
+fn report(nvidia: Option<VendorReport>, neuron: Option<VendorReport>) -> NodeReport {
+    NodeReport {
+        node_uid: "uid-7".into(),
+        boot_id: "boot-3".into(),
+        agent_version: "0.9.9".into(),
+        nvidia,
+        neuron,
+        errors: vec![],
+    }
+}
+
+fn cluster() -> ClusterView {
+    ClusterView {
+        server_version: "v1.36.3".into(),
+        dra_api: true,
+        runtime_classes: ["gold".to_owned()].into(),
+        config_maps: [("plugin-settings".to_owned(), ["day".to_owned()].into())].into(),
+    }
+}
+
+fn reason(assignment: &Assignment) -> Option<Reason> {
+    match &assignment.want {
+        Want::Hold(blocker) => Some(blocker.reason),
+        Want::Owner(target) => target.expected.as_ref().err().map(|blocker| blocker.reason),
+        Want::Nothing => None,
+    }
+}
+
+fn message(assignment: &Assignment) -> String {
+    match &assignment.want {
+        Want::Hold(blocker) => blocker.message.clone(),
+        Want::Owner(target) => target
+            .expected
+            .as_ref()
+            .err()
+            .map(|b| b.message.clone())
+            .unwrap_or_default(),
+        Want::Nothing => assignment
+            .excluded
+            .as_ref()
+            .map(|b| b.message.clone())
+            .unwrap_or_default(),
+    }
+}
+
+#[test]
+fn a_fit_node_gets_its_cohorts_owner_with_everything_that_must_be_advertised() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let report = report(Some(gpus(8, Some("570.158.01"))), None);
+    let assignment = assign(
+        Vendor::Nvidia,
+        &node(&[("pool", "amber")]),
+        Some(&report),
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(assignment.cohort.as_deref(), Some("amber"));
+    assert_eq!(assignment.excluded, None);
+    let Want::Owner(target) = assignment.want else {
+        panic!("{assignment:?}")
+    };
+    assert_eq!(
+        *target,
+        Target {
+            cohort: "amber".into(),
+            owner: Owner::Dra,
+            layout: None,
+            shape: "shape-1".into(),
+            template: "template-1".into(),
+            expected: Ok(Expected::Devices {
+                devices: 8,
+                mig_devices: 0
+            }),
+        }
+    );
+}
+
+#[test]
+fn a_node_that_leaves_every_cohort_is_given_up_and_a_node_of_the_other_vendor_is_not_concerned() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let left = owned(
+        node(&[("pool", "other")]),
+        Vendor::Nvidia,
+        Owner::Dra,
+        "amber",
+    );
+    let assignment = assign(Vendor::Nvidia, &left, None, &cluster(), &intent);
+    assert_eq!(
+        assignment,
+        Assignment {
+            cohort: None,
+            excluded: None,
+            want: Want::Nothing
+        }
+    );
+    let other = assign(
+        Vendor::Neuron,
+        &node(&[("pool", "amber")]),
+        None,
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(
+        other,
+        Assignment {
+            cohort: None,
+            excluded: None,
+            want: Want::Nothing
+        }
+    );
+}
+
+#[test]
+fn one_node_may_be_owned_for_both_vendors_in_different_ways() {
+    let mut neuron = cohort("copper", Vendor::Neuron, Owner::DevicePlugin);
+    neuron.selector = Selector {
+        terms: vec![SelectorTerm::Exists("pool".into())],
+    };
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra), neuron]);
+    let report = report(
+        Some(gpus(2, Some("580.1"))),
+        Some(chips("Trainium1", "trn1.32xlarge", 16, 32)),
+    );
+    let node = node(&[("pool", "amber")]);
+    for (vendor, owner) in [
+        (Vendor::Nvidia, Owner::Dra),
+        (Vendor::Neuron, Owner::DevicePlugin),
+    ] {
+        let Want::Owner(target) = assign(vendor, &node, Some(&report), &cluster(), &intent).want
+        else {
+            panic!("{vendor}")
+        };
+        assert_eq!((target.owner, target.expected.is_ok()), (owner, true));
+    }
+}
+
+#[test]
+fn two_cohorts_that_claim_one_node_conflict_there_and_both_are_named() {
+    let mut wide = cohort("zinc", Vendor::Nvidia, Owner::DevicePlugin);
+    wide.selector = Selector {
+        terms: vec![SelectorTerm::Exists("pool".into())],
+    };
+    let intent = intent([wide, cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let report = report(Some(gpus(8, Some("570.158.01"))), None);
+    let conflicted = assign(
+        Vendor::Nvidia,
+        &node(&[("pool", "amber")]),
+        Some(&report),
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(reason(&conflicted), Some(Reason::CohortOverlap));
+    assert_eq!(conflicted.cohort.as_deref(), Some("amber"));
+    assert_eq!(
+        message(&conflicted),
+        "Node worker-7 is selected for NVIDIA by cohort amber and by zinc; exactly one may be"
+    );
+    let elsewhere = assign(
+        Vendor::Nvidia,
+        &node(&[("pool", "zinc")]),
+        Some(&report),
+        &cluster(),
+        &intent,
+    );
+    assert!(matches!(elsewhere.want, Want::Owner(_)), "{elsewhere:?}");
+}
+
+#[test]
+fn a_cpu_node_that_two_selectors_catch_is_excluded_rather_than_conflicted() {
+    let mut wide = cohort("zinc", Vendor::Nvidia, Owner::DevicePlugin);
+    wide.selector = Selector {
+        terms: vec![SelectorTerm::Exists("pool".into())],
+    };
+    let intent = intent([wide, cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let assignment = assign(
+        Vendor::Nvidia,
+        &node(&[("pool", "amber")]),
+        Some(&report(None, None)),
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(
+        assignment.excluded.map(|why| why.reason),
+        Some(Reason::NoHardware)
+    );
+}
+
+#[test]
+fn provider_nodes_are_left_alone_and_never_taken_from_us_by_a_label() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::DevicePlugin)]);
+    let auto = node(&[
+        ("pool", "amber"),
+        ("eks.amazonaws.com/compute-type", "auto"),
+    ]);
+    let left_alone = assign(Vendor::Nvidia, &auto, None, &cluster(), &intent);
+    assert_eq!(left_alone.want, Want::Nothing);
+    let why = left_alone.excluded.expect("excluded");
+    assert_eq!(why.reason, Reason::ExcludedByProvider);
+    assert!(
+        why.message
+            .starts_with("Node worker-7: EKS Auto Mode runs its own device plugins"),
+        "{}",
+        why.message
+    );
+    assert!(!is_candidate(&auto, &intent));
+
+    let ours = owned(auto, Vendor::Nvidia, Owner::DevicePlugin, "amber");
+    let held = assign(Vendor::Nvidia, &ours, None, &cluster(), &intent);
+    assert_eq!(
+        (reason(&held), &held.excluded),
+        (Some(Reason::ExcludedByProvider), &None)
+    );
+}
+
+#[test]
+fn before_its_agent_reports_a_node_waits_whatever_labels_suggest() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let mut stale_uid = report(Some(gpus(8, Some("570.1"))), None);
+    stale_uid.node_uid = "uid-6".into();
+    let mut stale_boot = report(Some(gpus(8, Some("570.1"))), None);
+    stale_boot.boot_id = "boot-2".into();
+    for (labels, report, expected) in [
+        (
+            &[("pool", "amber")][..],
+            None,
+            "Node worker-7: its agent has not reported yet",
+        ),
+        (
+            &[("pool", "amber"), ("nvidia.com/gpu.present", "true")],
+            None,
+            "Node worker-7: its agent has not reported yet (the label nvidia.com/gpu.present=true suggests NVIDIA hardware, the agent's inventory decides)",
+        ),
+        (
+            &[("pool", "amber")],
+            Some(&stale_uid),
+            "Node worker-7: its agent last reported for an earlier machine of this name",
+        ),
+        (
+            &[("pool", "amber")],
+            Some(&stale_boot),
+            "Node worker-7: its agent last reported before the host restarted",
+        ),
+    ] {
+        let waiting = assign(Vendor::Nvidia, &node(labels), report, &cluster(), &intent);
+        assert!(matches!(waiting.want, Want::Owner(_)), "{waiting:?}");
+        assert_eq!(
+            (reason(&waiting), message(&waiting).as_str()),
+            (Some(Reason::AgentSilent), expected)
+        );
+    }
+}
+
+#[test]
+fn a_silent_agent_holds_a_node_that_another_owner_has_and_not_one_that_is_as_wanted() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    for (owner, cohort, held) in [
+        (Owner::DevicePlugin, "amber", true),
+        (Owner::Dra, "zinc", true),
+        (Owner::Dra, "amber", false),
+    ] {
+        let node = owned(node(&[("pool", "amber")]), Vendor::Nvidia, owner, cohort);
+        let assignment = assign(Vendor::Nvidia, &node, None, &cluster(), &intent);
+        assert_eq!(
+            matches!(assignment.want, Want::Hold(_)),
+            held,
+            "{owner} {cohort}: {assignment:?}"
+        );
+        assert_eq!(reason(&assignment), Some(Reason::AgentSilent));
+    }
+}
+
+#[test]
+fn hardware_is_what_the_agent_finds_not_what_labels_say() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::DevicePlugin)]);
+    let labelled = node(&[("pool", "amber"), ("nvidia.com/gpu.present", "true")]);
+    let none = assign(
+        Vendor::Nvidia,
+        &labelled,
+        Some(&report(None, None)),
+        &cluster(),
+        &intent,
+    );
+    let why = none.excluded.clone().expect("excluded");
+    assert_eq!(why.reason, Reason::NoHardware);
+    assert_eq!(
+        why.message,
+        "Node worker-7: the agent finds no NVIDIA device on the host, although the label nvidia.com/gpu.present=true suggests one"
+    );
+    // The report is the reason, so what carries the report must stay.
+    assert_eq!(reason(&none), Some(Reason::NoHardware));
+
+    let unlabelled = node(&[("pool", "amber")]);
+    let found = assign(
+        Vendor::Nvidia,
+        &unlabelled,
+        Some(&report(Some(gpus(4, Some("570.1"))), None)),
+        &cluster(),
+        &intent,
+    );
+    assert!(
+        matches!(found.want, Want::Owner(_)) && reason(&found).is_none(),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn no_device_seen_by_an_agent_that_could_not_look_everywhere_is_not_no_hardware() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::DevicePlugin)]);
+    let mut blind = report(None, None);
+    blind.errors = vec!["/sys/bus/pci/devices: permission denied".into()];
+    let assignment = assign(
+        Vendor::Nvidia,
+        &node(&[("pool", "amber")]),
+        Some(&blind),
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(
+        (reason(&assignment), assignment.excluded),
+        (Some(Reason::AttestationUnknown), None)
+    );
+}
+
+#[test]
+fn an_owned_node_that_loses_its_hardware_is_held_and_not_quietly_excluded() {
+    let intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let node = owned(
+        node(&[("pool", "amber")]),
+        Vendor::Nvidia,
+        Owner::Dra,
+        "amber",
+    );
+    let held = assign(
+        Vendor::Nvidia,
+        &node,
+        Some(&report(None, None)),
+        &cluster(),
+        &intent,
+    );
+    assert_eq!(
+        (reason(&held), held.excluded),
+        (Some(Reason::NoHardware), None)
+    );
+}
+
+/// Changes one thing about a fit node of a DRA cohort (or plugin cohort) and says which reason must come of it.
+type Change = fn(&mut Cohort, &mut NodeView, &mut NodeReport, &mut ClusterView);
+
+#[test]
+fn each_missing_precondition_is_named_and_holds_the_node_owned_or_not() {
+    let nothing: Change = |_, _, _, _| {};
+    let cases: &[(&str, Owner, Option<Reason>, Change)] = &[
+        ("fit for DRA", Owner::Dra, None, nothing),
+        ("fit for the plugin", Owner::DevicePlugin, None, nothing),
+        (
+            "no driver",
+            Owner::Dra,
+            Some(Reason::DriverMissing),
+            |_, _, report, _| {
+                report.nvidia = Some(VendorReport {
+                    pci_devices: 8,
+                    ..VendorReport::default()
+                });
+            },
+        ),
+        (
+            "old driver under DRA",
+            Owner::Dra,
+            Some(Reason::DriverTooOld),
+            |_, _, report, _| {
+                report.nvidia = Some(gpus(8, Some("550.54.15")));
+            },
+        ),
+        (
+            "the same driver is enough for the plugin",
+            Owner::DevicePlugin,
+            None,
+            |_, _, report, _| {
+                report.nvidia = Some(gpus(8, Some("550.54.15")));
+            },
+        ),
+        (
+            "empty driver version",
+            Owner::Dra,
+            Some(Reason::VersionUnknown),
+            |_, _, report, _| {
+                report.nvidia = Some(gpus(8, Some("")));
+            },
+        ),
+        (
+            "no driver version, for the plugin too",
+            Owner::DevicePlugin,
+            Some(Reason::VersionUnknown),
+            |_, _, report, _| {
+                report.nvidia = Some(gpus(8, None));
+            },
+        ),
+        (
+            "unreadable version, accepted on demand",
+            Owner::Dra,
+            None,
+            |cohort, _, report, _| {
+                cohort.accept_unknown_driver = true;
+                report.nvidia = Some(gpus(8, Some("")));
+            },
+        ),
+        (
+            "an old driver is not accepted on that demand",
+            Owner::Dra,
+            Some(Reason::DriverTooOld),
+            |cohort, _, report, _| {
+                cohort.accept_unknown_driver = true;
+                report.nvidia = Some(gpus(8, Some("390.157")));
+            },
+        ),
+        (
+            "old kubelet under DRA",
+            Owner::Dra,
+            Some(Reason::KubeletTooOld),
+            |_, node, _, _| {
+                node.kubelet_version = "v1.34.1-eks-ffff".into();
+            },
+        ),
+        (
+            "the same kubelet is enough for the plugin",
+            Owner::DevicePlugin,
+            None,
+            |_, node, _, _| {
+                node.kubelet_version = "v1.34.1-eks-ffff".into();
+            },
+        ),
+        (
+            "unknown kubelet",
+            Owner::Dra,
+            Some(Reason::VersionUnknown),
+            |_, node, _, _| {
+                node.kubelet_version = String::new();
+            },
+        ),
+        (
+            "old control plane",
+            Owner::Dra,
+            Some(Reason::ControlPlaneTooOld),
+            |_, _, _, cluster| {
+                cluster.server_version = "v1.33.9-gke.100".into();
+            },
+        ),
+        (
+            "the same control plane is enough for the plugin",
+            Owner::DevicePlugin,
+            None,
+            |_, _, _, cluster| {
+                cluster.server_version = "v1.33.9-gke.100".into();
+            },
+        ),
+        (
+            "beta DRA API alone",
+            Owner::Dra,
+            Some(Reason::DraApiUnavailable),
+            |_, _, _, cluster| cluster.dra_api = false,
+        ),
+        (
+            "no DRA API does not concern the plugin",
+            Owner::DevicePlugin,
+            None,
+            |_, _, _, cluster| cluster.dra_api = false,
+        ),
+        (
+            "publish on 1.35",
+            Owner::Dra,
+            Some(Reason::ControlPlaneTooOld),
+            |cohort, _, _, cluster| {
+                cohort.dra.publishes_extended_resource = true;
+                cluster.server_version = "v1.35.4".into();
+            },
+        ),
+        (
+            "publish with a 1.35 kubelet",
+            Owner::Dra,
+            Some(Reason::KubeletTooOld),
+            |cohort, node, _, _| {
+                cohort.dra.publishes_extended_resource = true;
+                node.kubelet_version = "v1.35.4".into();
+            },
+        ),
+        (
+            "runtime class there",
+            Owner::DevicePlugin,
+            None,
+            |cohort, _, _, _| cohort.runtime_class = Some("gold".into()),
+        ),
+        (
+            "runtime class missing",
+            Owner::DevicePlugin,
+            Some(Reason::RuntimeClassMissing),
+            |cohort, _, _, _| {
+                cohort.runtime_class = Some("silver".into());
+            },
+        ),
+        (
+            "config there",
+            Owner::DevicePlugin,
+            None,
+            |cohort, _, _, _| {
+                cohort.config_map = Some(("plugin-settings".into(), "day".into()));
+            },
+        ),
+        (
+            "config map missing",
+            Owner::DevicePlugin,
+            Some(Reason::ConfigNotFound),
+            |cohort, _, _, _| {
+                cohort.config_map = Some(("no-such-map".into(), "day".into()));
+            },
+        ),
+        (
+            "config key missing",
+            Owner::DevicePlugin,
+            Some(Reason::ConfigNotFound),
+            |cohort, _, _, _| {
+                cohort.config_map = Some(("plugin-settings".into(), "night".into()));
+            },
+        ),
+        (
+            "strange taint",
+            Owner::Dra,
+            Some(Reason::UntoleratedTaint),
+            |_, node, _, _| {
+                node.taints = vec![Taint {
+                    key: "team".into(),
+                    value: "ml".into(),
+                    effect: "NoSchedule".into(),
+                }];
+            },
+        ),
+        (
+            "strange taint, tolerated",
+            Owner::Dra,
+            None,
+            |cohort, node, _, _| {
+                node.taints = vec![Taint {
+                    key: "team".into(),
+                    value: "ml".into(),
+                    effect: "NoSchedule".into(),
+                }];
+                cohort.tolerations = vec![Toleration {
+                    key: Some("team".into()),
+                    value: None,
+                    effect: None,
+                }];
+            },
+        ),
+        (
+            "our own fences and transient taints",
+            Owner::Dra,
+            None,
+            |_, node, _, _| {
+                let taint = |key: String| Taint {
+                    key,
+                    value: String::new(),
+                    effect: "NoSchedule".into(),
+                };
+                node.taints = vec![
+                    taint(names::fence_taint(Vendor::Nvidia)),
+                    taint(names::fence_taint(Vendor::Neuron)),
+                    taint("node.kubernetes.io/unschedulable".into()),
+                ];
+            },
+        ),
+        (
+            "MPS nobody asked for",
+            Owner::DevicePlugin,
+            Some(Reason::UnexpectedMps),
+            |_, node, _, _| {
+                node.labels
+                    .insert("nvidia.com/mps.capable".into(), "true".into());
+            },
+        ),
+        ("no MPS", Owner::DevicePlugin, None, |_, node, _, _| {
+            node.labels
+                .insert("nvidia.com/mps.capable".into(), "false".into());
+        }),
+        (
+            "MPS as asked for",
+            Owner::DevicePlugin,
+            None,
+            |cohort, node, _, _| {
+                cohort.mps = true;
+                node.labels
+                    .insert("nvidia.com/mps.capable".into(), "true".into());
+            },
+        ),
+        (
+            "mixed instances under Single",
+            Owner::DevicePlugin,
+            Some(Reason::LayoutMismatch),
+            |cohort, _, report, _| {
+                cohort.mig_strategy = Some(MigStrategy::Single);
+                let part = report.nvidia.as_mut().expect("set");
+                let instance = |profile: &str| crate::report::MigProfileCount {
+                    profile: profile.into(),
+                    count: 1,
+                };
+                part.layout = LayoutReport {
+                    mig_enabled_gpus: 8,
+                    mig: (0..8)
+                        .map(|gpu| {
+                            (
+                                gpu.to_string(),
+                                vec![instance("1g.18gb"), instance("3g.71gb")],
+                            )
+                        })
+                        .collect(),
+                    logical_neuron_core: None,
+                };
+            },
+        ),
+    ];
+    for (title, owner, expected, change) in cases {
+        let mut cohort = cohort("amber", Vendor::Nvidia, *owner);
+        let mut node = node(&[("pool", "amber")]);
+        node.kubelet_version = "v1.36.0".into();
+        let mut report = report(Some(gpus(8, Some("570.158.01"))), None);
+        let mut cluster = cluster();
+        change(&mut cohort, &mut node, &mut report, &mut cluster);
+        let intent = intent([cohort]);
+        for other in [None, Some(owner.other()), Some(*owner)] {
+            let node = match other {
+                Some(held) => owned(node.clone(), Vendor::Nvidia, held, "zinc"),
+                None => node.clone(),
+            };
+            let assignment = assign(Vendor::Nvidia, &node, Some(&report), &cluster, &intent);
+            assert_eq!(
+                reason(&assignment),
+                *expected,
+                "{title}, owner before: {other:?}"
+            );
+            assert_eq!(assignment.excluded, None, "{title}");
+            assert_eq!(
+                matches!(assignment.want, Want::Owner(_)),
+                expected.is_none(),
+                "{title}: {assignment:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn messages_name_the_node_what_was_found_and_what_is_needed() {
+    let mut intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
+    let node = node(&[("pool", "amber")]);
+    let old = report(Some(gpus(8, Some("550.54.15"))), None);
+    assert_eq!(
+        message(&assign(
+            Vendor::Nvidia,
+            &node,
+            Some(&old),
+            &cluster(),
+            &intent
+        )),
+        "Node worker-7: the NVIDIA driver is 550.54.15; the NVIDIA DRA driver of cohort amber needs 565.0.0 or later: NVIDIA's DRA \
+         driver supports standalone host drivers from there on (580 and later is the GPU Operator's own demand)"
+    );
+    let empty = report(Some(gpus(8, Some(""))), None);
+    assert_eq!(
+        message(&assign(
+            Vendor::Nvidia,
+            &node,
+            Some(&empty),
+            &cluster(),
+            &intent
+        )),
+        "Node worker-7: the NVIDIA driver does not tell its version (found \"\"); the NVIDIA DRA driver of cohort amber needs 565.0.0 \
+         or later"
+    );
+    let amber = intent.cohorts.get_mut("amber").expect("there");
+    amber.vendor = Vendor::Neuron;
+    amber.owner = Owner::DevicePlugin;
+    amber.layout = Some(Layout::LogicalNeuronCore(1));
+    let trn1 = report(None, Some(chips("Trainium1", "trn1.32xlarge", 16, 32)));
+    assert_eq!(
+        message(&assign(
+            Vendor::Neuron,
+            &node,
+            Some(&trn1),
+            &cluster(),
+            &intent
+        )),
+        "Node worker-7 (trn1.32xlarge): the Logical NeuronCore setting is fixed at 1 on Trainium1; cohort amber asks for 1"
+    );
+}
+
+#[test]
+fn the_logical_core_setting_is_refused_where_it_is_fixed_or_unknown() {
+    for (model, instance, refused) in [
+        ("Trainium2", "trn2.48xlarge", false),
+        ("Trainium3", "trn3x.48xlarge", false),
+        ("Trainium1", "trn1.2xlarge", true),
+        ("Inferentia2", "inf2.48xlarge", true),
+        ("Graviton9", "gr9.large", true),
+    ] {
+        let mut cohort = cohort("copper", Vendor::Neuron, Owner::DevicePlugin);
+        cohort.layout = Some(Layout::LogicalNeuronCore(2));
+        let report = report(None, Some(chips(model, instance, 4, 32)));
+        let assignment = assign(
+            Vendor::Neuron,
+            &node(&[("pool", "copper")]),
+            Some(&report),
+            &cluster(),
+            &intent([cohort]),
+        );
+        let expected = refused.then_some(Reason::LncNotConfigurable);
+        assert_eq!(
+            reason(&assignment),
+            expected,
+            "{model} {instance}: {assignment:?}"
+        );
+    }
+}
+
+fn any_term() -> impl Strategy<Value = SelectorTerm> {
+    let key = prop::sample::select(vec!["pool", "zone", "tier"]).prop_map(str::to_owned);
+    let values = prop::collection::btree_set(
+        prop::sample::select(vec!["a", "b", ""]).prop_map(str::to_owned),
+        1..3,
+    );
+    prop_oneof![
+        (key.clone(), values.clone()).prop_map(|(key, values)| SelectorTerm::In(key, values)),
+        (key.clone(), values).prop_map(|(key, values)| SelectorTerm::NotIn(key, values)),
+        key.clone().prop_map(SelectorTerm::Exists),
+        key.prop_map(SelectorTerm::DoesNotExist),
+    ]
+}
+
+fn any_labels() -> impl Strategy<Value = BTreeMap<String, String>> {
+    prop::collection::btree_map(
+        prop::sample::select(vec![
+            "pool",
+            "zone",
+            "tier",
+            "eks.amazonaws.com/compute-type",
+        ])
+        .prop_map(str::to_owned),
+        prop::sample::select(vec!["a", "b", "", "auto"]).prop_map(str::to_owned),
+        0..4,
+    )
+}
+
+proptest! {
+    #[test]
+    fn a_term_and_its_negation_never_agree_and_the_empty_selector_matches_nothing(term in any_term(), labels in any_labels()) {
+        let negation = match term.clone() {
+            SelectorTerm::In(key, values) => SelectorTerm::NotIn(key, values),
+            SelectorTerm::NotIn(key, values) => SelectorTerm::In(key, values),
+            SelectorTerm::Exists(key) => SelectorTerm::DoesNotExist(key),
+            SelectorTerm::DoesNotExist(key) => SelectorTerm::Exists(key),
+        };
+        let matches = |terms: Vec<SelectorTerm>| Selector { terms }.matches(&labels);
+        prop_assert_ne!(matches(vec![term.clone()]), matches(vec![negation.clone()]));
+        prop_assert!(!matches(vec![term, negation]));
+        prop_assert!(!matches(vec![]));
+    }
+
+    #[test]
+    fn what_no_cohort_matches_is_given_up_and_what_is_owned_and_matched_never_is(
+        terms in prop::collection::vec(any_term(), 1..4),
+        labels in any_labels(),
+        old_driver in any::<bool>(),
+        reports in any::<bool>(),
+    ) {
+        let mut amber = cohort("amber", Vendor::Nvidia, Owner::Dra);
+        amber.selector = Selector { terms };
+        let matched = amber.selector.matches(&labels);
+        let intent = intent([amber]);
+        let mut node = owned(node(&[]), Vendor::Nvidia, Owner::DevicePlugin, "amber");
+        node.labels.extend(labels);
+        let report = report(Some(gpus(1, Some(if old_driver { "400.1" } else { "600.1" }))), None);
+        let assignment = assign(Vendor::Nvidia, &node, reports.then_some(&report), &cluster(), &intent);
+        prop_assert_eq!(matched, assignment.cohort.is_some());
+        prop_assert_eq!(!matched, assignment.want == Want::Nothing);
+        prop_assert_eq!(assignment.excluded, None, "an owned node is never listed as excluded");
+    }
+}
