@@ -1,0 +1,133 @@
+//! The sidecar of an operand pod: holds lock and word for as long as the pod lives.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use freehold_core::vendor::{Owner, Vendor};
+
+use super::lock::Lock;
+use super::{started, word};
+
+/// How often a waiting sidecar looks again. The operand's start waits for it, and a look costs three system calls.
+const LOOK: Duration = Duration::from_millis(500);
+/// How often a holding sidecar makes sure that its lock is still the one that others try.
+const CHECK: Duration = Duration::from_secs(5);
+
+/// What one sidecar holds, and for whom.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// Whose devices.
+    pub vendor: Vendor,
+    /// The owner that this pod's operand implements.
+    pub owner: Owner,
+    /// The vendor's directory on the host.
+    pub directory: PathBuf,
+    /// The mark for the startup probe.
+    pub mark: PathBuf,
+}
+
+impl Hold {
+    /// Waits for lock and word, holds them, and lets go when `stop` resolves. Says on stdout, once for each change, what it
+    /// waits for.
+    pub async fn run(&self, stop: impl Future<Output = ()>) {
+        // A mark from before this container started says nothing about now.
+        let mut said = String::new();
+        let held = async {
+            let mut lock = None;
+            loop {
+                let (state, pause) = self.look(&mut lock);
+                if said != state {
+                    println!("{state}");
+                    said = state;
+                }
+                tokio::time::sleep(pause).await;
+            }
+        };
+        if let Err(error) = started::remove(&self.mark) {
+            println!("cannot remove {}: {error}", self.mark.display());
+        }
+        // Kept until the end of this function, and the lock with it: the mark goes first.
+        tokio::pin!(held);
+        tokio::select! {
+            () = &mut held => {}
+            () = stop => {}
+        }
+        if let Err(error) = started::remove(&self.mark) {
+            println!("cannot remove {}: {error}", self.mark.display());
+        }
+        println!("let go of {}", self.vendor.key());
+    }
+
+    /// One look: what is to be said about it, and when to look again.
+    fn look(&self, held: &mut Option<Lock>) -> (String, Duration) {
+        match self.try_hold(held) {
+            Ok(()) => (
+                format!("holding {} for {}", self.vendor.key(), self.owner.word()),
+                CHECK,
+            ),
+            Err(reason) => (format!("waiting: {reason}"), LOOK),
+        }
+    }
+
+    fn try_hold(&self, held: &mut Option<Lock>) -> Result<(), String> {
+        let Self {
+            vendor,
+            owner,
+            directory,
+            mark,
+        } = self;
+        let (vendor, mine) = (vendor.key(), owner.word());
+        if let Some(lock) = held {
+            match lock.is_current() {
+                Ok(true) => return Ok(()),
+                // The operand runs, so nothing is let go: the lock that others will try is taken as well, if it is free.
+                Ok(false) => {}
+                Err(error) => {
+                    return Err(format!(
+                        "the lock in {} cannot be checked: {error}",
+                        directory.display()
+                    ));
+                }
+            }
+            let fresh = Lock::try_take(directory)
+                .map_err(|error| format!("the lock in {}: {error}", directory.display()))?;
+            *lock = fresh.ok_or_else(|| {
+                format!(
+                    "somebody removed the lock in {} and another process holds the new one",
+                    directory.display()
+                )
+            })?;
+            return Ok(());
+        }
+        let belongs = |word: std::io::Result<Option<Owner>>| match word {
+            Ok(Some(word)) if word == *owner => Ok(()),
+            Ok(Some(word)) => Err(format!(
+                "the owner word of {vendor} is {}, this pod is {mine}",
+                word.word()
+            )),
+            Ok(None) => Err(format!(
+                "there is no owner word of {vendor} yet, this pod is {mine}"
+            )),
+            Err(error) => Err(format!(
+                "the owner word of {vendor} in {}: {error}",
+                directory.display()
+            )),
+        };
+        // Looked at before the lock is tried, so that pods of the wrong owner never stand in the way of those who may.
+        belongs(word::read(directory))?;
+        let lock = Lock::try_take(directory)
+            .map_err(|error| {
+                format!(
+                    "the lock of {vendor} in {} cannot be taken: {error}",
+                    directory.display()
+                )
+            })?
+            .ok_or_else(|| format!("another process of this node holds the lock of {vendor}"))?;
+        belongs(word::read(directory))?;
+        started::put(mark)
+            .map_err(|error| format!("{} cannot be written: {error}", mark.display()))?;
+        *held = Some(lock);
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! One look at the host: orders tried, then everything read.
+
+use std::path::PathBuf;
+
+use freehold_core::names::HOST_STATE_DIR;
+use freehold_core::report::VendorReport;
+use freehold_core::vendor::{PerVendor, Vendor};
+
+use crate::host::{Host, ReadError, inventory};
+use crate::interlock::{order, word};
+use crate::kubelet::{self, Usage, sockets};
+use crate::protocol::{Part, Reading, Request};
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Most errors kept; a report takes five.
+const MAX_ERRORS: usize = 16;
+
+/// Reads one host.
+#[derive(Clone, Debug)]
+pub struct Witness {
+    host: Host,
+    kubelet_roots: Vec<String>,
+}
+
+impl Witness {
+    /// For the host below `host_root`, whose kubelet lives in one of `kubelet_roots` (host paths).
+    pub fn new(host_root: impl Into<PathBuf>, kubelet_roots: Vec<String>) -> Self {
+        Self {
+            host: Host::new(host_root),
+            kubelet_roots,
+        }
+    }
+
+    /// Directory of a vendor's lock and word, as seen from here.
+    #[must_use]
+    pub fn state_directory(&self, vendor: Vendor) -> PathBuf {
+        self.host.at(&state_path(vendor))
+    }
+
+    /// Tries the orders, then reads the host.
+    #[must_use]
+    pub fn observe(&self, request: &Request) -> Reading {
+        let outcome_of = |vendor| {
+            let order = request.orders.iter().find(|order| order.vendor == vendor)?;
+            Some(order::obey(&self.state_directory(vendor), order))
+        };
+        let outcomes = PerVendor::from_fn(outcome_of);
+        let mut errors = Vec::new();
+        let boot_id = match self.host.text(BOOT_ID) {
+            Ok(Some(id)) => id,
+            Ok(None) => {
+                errors.push(ReadError::new(BOOT_ID, "no such file"));
+                String::new()
+            }
+            Err(error) => {
+                errors.push(error);
+                String::new()
+            }
+        };
+        let usage = kubelet::usage(&self.host, &self.kubelet_roots, &boot_id, &mut errors);
+        let mut part = |vendor| self.part(vendor, usage.get(vendor), &mut errors);
+        let mut parts = PerVendor {
+            nvidia: part(Vendor::Nvidia),
+            neuron: part(Vendor::Neuron),
+        };
+        self.add_devices(&mut parts, &mut errors);
+        self.add_sockets(&mut parts, &mut errors);
+        let PerVendor { nvidia, neuron } = parts;
+        let mut errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        errors.dedup();
+        errors.truncate(MAX_ERRORS);
+        Reading {
+            boot_id,
+            nvidia: Part {
+                order: outcomes.nvidia,
+                ..nvidia
+            },
+            neuron: Part {
+                order: outcomes.neuron,
+                ..neuron
+            },
+            errors,
+        }
+    }
+
+    /// Holders and owner word.
+    fn part(&self, vendor: Vendor, usage: &Usage, errors: &mut Vec<ReadError>) -> Part {
+        let word = word::read(&self.state_directory(vendor)).unwrap_or_else(|error| {
+            errors.push(ReadError::new(
+                format!("{}/{}", state_path(vendor), word::WORD_FILE),
+                error,
+            ));
+            None
+        });
+        Part {
+            present: word.is_some() || !usage.pods.is_empty() || !usage.claims.is_empty(),
+            report: VendorReport {
+                word,
+                in_use: usage.in_use(),
+                ..VendorReport::default()
+            },
+            order: None,
+        }
+    }
+
+    fn add_devices(&self, parts: &mut PerVendor<Part>, errors: &mut Vec<ReadError>) {
+        let devices = inventory::devices(&self.host, errors);
+        let instance_type = inventory::instance_type(&self.host).unwrap_or_else(|error| {
+            errors.push(error);
+            None
+        });
+        for vendor in Vendor::ALL {
+            let (part, devices) = (parts.get_mut(vendor), devices.get(vendor));
+            part.present |= devices.any();
+            part.report.pci_devices = devices.pci;
+            part.report.inventory = devices.inventory.clone();
+            part.report.layout = devices.layout.clone();
+            part.report.instance_type.clone_from(&instance_type);
+        }
+    }
+
+    /// A directory of sockets that cannot be read leaves open whether somebody serves the devices, so nothing is attested.
+    fn add_sockets(&self, parts: &mut PerVendor<Part>, errors: &mut Vec<ReadError>) {
+        let mut doubt = |parts: &mut PerVendor<Part>, error| {
+            errors.push(error);
+            for vendor in Vendor::ALL {
+                parts.get_mut(vendor).report.in_use.unknown = true;
+            }
+        };
+        match sockets::plugins(&self.host) {
+            Ok(found) => {
+                for vendor in Vendor::ALL {
+                    let part = parts.get_mut(vendor);
+                    part.present |= !found.get(vendor).is_empty();
+                    part.report.plugin_sockets.clone_from(found.get(vendor));
+                }
+            }
+            Err(error) => doubt(parts, error),
+        }
+        match sockets::dra_registered(&self.host, &self.kubelet_roots) {
+            Ok(found) => {
+                for vendor in Vendor::ALL {
+                    let part = parts.get_mut(vendor);
+                    part.present |= *found.get(vendor);
+                    part.report.dra_registered = *found.get(vendor);
+                }
+            }
+            Err(error) => doubt(parts, error),
+        }
+    }
+}
+
+/// Host path of a vendor's lock and word.
+fn state_path(vendor: Vendor) -> String {
+    format!("{HOST_STATE_DIR}/{}", vendor.key())
+}

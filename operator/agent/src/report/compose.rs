@@ -1,0 +1,99 @@
+//! From a reading and the orders it answers to a report.
+
+use freehold_api::AcceleratorNode;
+use freehold_core::report::{NodeReport, VendorReport};
+use freehold_core::vendor::{PerVendor, Vendor};
+use kube::ResourceExt as _;
+
+use super::identity::Identity;
+use super::link::LinkError;
+use crate::interlock::order::{Order, Outcome};
+use crate::protocol::{Part, Reading, Request};
+
+/// The version that reports carry.
+const AGENT_VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What to ask of the witness: one order for each vendor that the spec names an owner for. Orders for another node, which had
+/// this one's name before, are not ours to carry out.
+#[must_use]
+pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
+    if object.spec.node_uid != identity.node_uid {
+        return Request::default();
+    }
+    let order = |vendor| {
+        Some(Order {
+            vendor,
+            owner: object.spec.vendor(vendor)?.owner?,
+            object_uid: object.uid()?,
+            generation: object.metadata.generation?,
+        })
+    };
+    Request {
+        orders: Vendor::ALL.into_iter().filter_map(order).collect(),
+    }
+}
+
+/// The report: what was read, as an answer to the terms of `object`, which was read before.
+#[must_use]
+pub fn report(identity: &Identity, object: &AcceleratorNode, reading: Reading) -> NodeReport {
+    let mut report = NodeReport {
+        node_uid: identity.node_uid.clone(),
+        boot_id: reading.boot_id.clone(),
+        agent_version: AGENT_VERSION.to_owned(),
+        errors: reading.errors.clone(),
+        ..NodeReport::default()
+    };
+    let PerVendor { nvidia, neuron } = reading.parts();
+    for (vendor, part) in [(Vendor::Nvidia, nvidia), (Vendor::Neuron, neuron)] {
+        let spec = object.spec.vendor(vendor);
+        if let Some(trouble) = trouble(vendor, &part, spec.and_then(|spec| spec.owner)) {
+            report.errors.insert(0, trouble);
+        }
+        if spec.is_none() && !part.present {
+            continue;
+        }
+        let term = spec.map_or(0, |spec| spec.term);
+        let in_force = matches!(part.order, Some(Outcome::InForce))
+            && part.report.word == spec.and_then(|spec| spec.owner);
+        *report.vendor_mut(vendor) = Some(VendorReport {
+            observed_term: term,
+            word_term: if in_force { term } else { 0 },
+            ..part.report
+        });
+    }
+    report
+}
+
+/// Why the word is not what was ordered, if it is not.
+fn trouble(
+    vendor: Vendor,
+    part: &Part,
+    ordered: Option<freehold_core::vendor::Owner>,
+) -> Option<String> {
+    let why = match part.order.as_ref()? {
+        Outcome::InForce => return None,
+        Outcome::Busy => "an operand of this node holds the lock",
+        Outcome::Outdated => "a younger order was carried out before",
+        Outcome::Failed(error) => error,
+    };
+    let word = part.report.word.map_or("none", |word| word.word());
+    Some(format!(
+        "owner word of {vendor}: ordered {}, in force {word}: {why}",
+        ordered.map_or("none", |owner| owner.word())
+    ))
+}
+
+/// The report while the witness is silent: what was last said, as something that attests nothing.
+#[must_use]
+pub fn blind(identity: &Identity, last: Option<&NodeReport>, error: &LinkError) -> NodeReport {
+    let mut report = last.cloned().unwrap_or_default();
+    report.node_uid.clone_from(&identity.node_uid);
+    AGENT_VERSION.clone_into(&mut report.agent_version);
+    for vendor in Vendor::ALL {
+        if let Some(part) = report.vendor_mut(vendor) {
+            part.in_use.unknown = true;
+        }
+    }
+    report.errors = vec![format!("the witness does not answer: {error}")];
+    report
+}
