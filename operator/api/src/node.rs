@@ -1,6 +1,9 @@
 //! `AcceleratorNode`.
 
+use std::collections::BTreeSet;
+
 use freehold_core::blocker::Reason as BlockReason;
+use freehold_core::intent::{Layout, MigLayout};
 use freehold_core::report::{MigProfileCount, NodeReport};
 use freehold_core::tenure::Step;
 use freehold_core::vendor::{Owner, Vendor};
@@ -73,6 +76,11 @@ pub struct VendorSpec {
     /// Geometry to make.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<LayoutSpec>,
+    /// Cohort under which the DRA driver last owned the node: where it goes back to should a prepared claim turn up, since
+    /// only that driver can unprepare it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub dra_cohort: Option<String>,
 }
 
 /// Geometry to make.
@@ -87,6 +95,48 @@ pub struct LayoutSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2))]
     pub logical_neuron_core: Option<i32>,
+}
+
+impl LayoutSpec {
+    /// The layout as decisions know it; `None` when nothing is ordered.
+    #[must_use]
+    pub fn to_layout(&self) -> Option<Layout> {
+        if let Some(lnc) = self.logical_neuron_core {
+            return u8::try_from(lnc).ok().map(Layout::LogicalNeuronCore);
+        }
+        let layouts: Vec<MigLayout> = self
+            .mig
+            .iter()
+            .map(|layout| MigLayout {
+                // `All`, or anything that names no number, is every GPU.
+                gpus: Some(layout.gpus.split(',').filter_map(|gpu| gpu.parse().ok()).collect::<BTreeSet<u32>>())
+                    .filter(|gpus| !gpus.is_empty()),
+                instances: layout.instances.clone(),
+            })
+            .collect();
+        (!layouts.is_empty()).then_some(Layout::Mig(layouts))
+    }
+}
+
+impl From<&Layout> for LayoutSpec {
+    fn from(layout: &Layout) -> Self {
+        match layout {
+            Layout::LogicalNeuronCore(lnc) => Self { mig: Vec::new(), logical_neuron_core: Some(i32::from(*lnc)) },
+            Layout::Mig(layouts) => Self {
+                mig: layouts
+                    .iter()
+                    .map(|layout| MigLayoutSpec {
+                        gpus: layout.gpus.as_ref().map_or_else(
+                            || "All".to_owned(),
+                            |gpus| gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+                        ),
+                        instances: layout.instances.clone(),
+                    })
+                    .collect(),
+                logical_neuron_core: None,
+            },
+        }
+    }
 }
 
 /// MIG instances for some GPUs.
@@ -176,4 +226,27 @@ pub struct TenureStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 512))]
     pub next_step: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use freehold_core::intent::{Layout, MigLayout};
+    use freehold_core::report::MigProfileCount;
+
+    use super::LayoutSpec;
+
+    #[test]
+    fn a_layout_survives_the_way_through_the_api() {
+        let seven = vec![MigProfileCount { profile: "1g.10gb".into(), count: 7 }];
+        for layout in [
+            Layout::LogicalNeuronCore(1),
+            Layout::Mig(vec![
+                MigLayout { gpus: None, instances: seven.clone() },
+                MigLayout { gpus: Some([0, 6].into()), instances: seven },
+            ]),
+        ] {
+            assert_eq!(LayoutSpec::from(&layout).to_layout(), Some(layout));
+        }
+        assert_eq!(LayoutSpec::default().to_layout(), None);
+    }
 }

@@ -1,1 +1,28 @@
-fn main() {}
+//! The Freehold controller.
+
+use clap::{Parser, Subcommand};
+use freehold_controller::{Options, print_crds, run};
+
+/// Gives every GPU and Neuron node exactly one allocation owner.
+#[derive(Parser)]
+#[command(version)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Reconciles the AcceleratorCluster until told to stop.
+    Run(Options),
+    /// Prints the custom resource definitions.
+    Crd,
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Run(options) => run(options).await,
+        Command::Crd => print_crds(),
+    }
+}

@@ -1,0 +1,217 @@
+//! Writes about one node: to the Node, its AcceleratorNode, and pods on it.
+
+use freehold_api::{AcceleratorNode, AcceleratorNodeSpec, LayoutSpec, VendorSpec};
+use freehold_core::intent::Layout;
+use freehold_core::names;
+use freehold_core::tenure::{NodeWrite, PodWrite, RecordWrite, Write};
+use freehold_core::vendor::{Owner, Vendor};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client};
+use serde_json::{Map, Value, json};
+
+use super::{WriteError, timed};
+use crate::observe::entry::NodeEntry;
+use crate::observe::slim::{SlimNode, SlimTaint};
+
+/// One write with everything it was decided on.
+pub(crate) struct NodeAct {
+    pub(crate) vendor: Vendor,
+    pub(crate) write: Write,
+    pub(crate) node: NodeEntry,
+    pub(crate) record: Option<AcceleratorNode>,
+    /// Alias label for workloads, kept equal to the owner.
+    pub(crate) owner_alias: Option<String>,
+}
+
+/// What a write returned.
+pub(crate) enum Written {
+    Node(Box<SlimNode>),
+    Record(Box<AcceleratorNode>),
+    RecordGone,
+    Pod,
+}
+
+impl NodeAct {
+    /// Carries it out.
+    pub(crate) async fn perform(self, client: Client) -> Result<Written, WriteError> {
+        timed(async {
+            match &self.write {
+                Write::Node(write) => self.node(&client, write).await,
+                Write::Record(write) => self.record(&client, write).await,
+                Write::Pod(write) => pod(&client, write).await,
+            }
+        })
+        .await
+    }
+
+    async fn node(&self, client: &Client, write: &NodeWrite) -> Result<Written, WriteError> {
+        let mut labels = Map::new();
+        let mut taints = None;
+        match write {
+            NodeWrite::Fence { term } => {
+                labels.insert(names::agent_label(), json!("true"));
+                let mut list = self.other_taints();
+                list.push(SlimTaint {
+                    key: names::fence_taint(self.vendor),
+                    value: Some(term.to_string()),
+                    effect: "NoSchedule".into(),
+                    time_added: None,
+                });
+                taints = Some(list);
+            }
+            NodeWrite::Grant { cohort, owner } => {
+                labels.insert(names::owner_label(self.vendor), json!(owner.word()));
+                labels.insert(names::cohort_label(self.vendor), json!(cohort));
+                if let Some(alias) = &self.owner_alias {
+                    labels.insert(alias.clone(), json!(owner.word()));
+                }
+            }
+            NodeWrite::Revoke => {
+                labels.insert(names::owner_label(self.vendor), Value::Null);
+                labels.insert(names::cohort_label(self.vendor), Value::Null);
+                if let Some(alias) = self.owner_alias.as_ref().filter(|_| self.sole_owner()) {
+                    labels.insert(alias.clone(), Value::Null);
+                }
+            }
+            NodeWrite::Unfence => {
+                if self.node.fence(self.other_vendor()).is_none() {
+                    labels.insert(names::agent_label(), Value::Null);
+                }
+                taints = Some(self.other_taints());
+            }
+        }
+        let mut patch = json!({"metadata": {"resourceVersion": self.node.resource_version, "labels": labels}});
+        if let (Some(taints), Some(patch)) = (taints, patch.as_object_mut()) {
+            // A merge patch replaces the whole list; the resourceVersion makes sure that it is the list that was read.
+            patch.insert("spec".into(), json!({"taints": taints}));
+        }
+        let api = Api::<SlimNode>::all(client.clone());
+        let node = api.patch(&self.node.view.name, &manager(), &Patch::Merge(patch)).await?;
+        Ok(Written::Node(Box::new(node)))
+    }
+
+    const fn other_vendor(&self) -> Vendor {
+        match self.vendor {
+            Vendor::Nvidia => Vendor::Neuron,
+            Vendor::Neuron => Vendor::Nvidia,
+        }
+    }
+
+    /// The alias label has one value for a node: it goes when the last owner goes.
+    fn sole_owner(&self) -> bool {
+        self.node.owner(self.other_vendor()).is_none()
+    }
+
+    fn other_taints(&self) -> Vec<SlimTaint> {
+        let key = names::fence_taint(self.vendor);
+        self.node.taints.iter().filter(|taint| taint.key != key).cloned().collect()
+    }
+
+    async fn record(&self, client: &Client, write: &RecordWrite) -> Result<Written, WriteError> {
+        let api = Api::<AcceleratorNode>::all(client.clone());
+        match write {
+            RecordWrite::Create { cohort } => self.create_record(&api, cohort.clone()).await,
+            RecordWrite::RaiseTerm { term } => self.patch_part(&api, json!({"term": term})).await,
+            RecordWrite::Layout { layout } => self.patch_part(&api, json!({"layout": layout_value(layout.as_ref())?})).await,
+            RecordWrite::HandWord { cohort, owner, term, dra_cohort } => {
+                let owner = to_value(owner)?;
+                self.patch_part(&api, json!({"cohort": cohort, "owner": owner, "term": term, "draCohort": dra_cohort})).await
+            }
+            RecordWrite::Clear => self.clear_part(&api).await,
+        }
+    }
+
+    async fn create_record(&self, api: &Api<AcceleratorNode>, cohort: Option<String>) -> Result<Written, WriteError> {
+        let part = first_orders(cohort);
+        let Some(record) = &self.record else {
+            let mut spec = AcceleratorNodeSpec { node_uid: self.node.view.uid.clone(), nvidia: None, neuron: None };
+            *match self.vendor {
+                Vendor::Nvidia => &mut spec.nvidia,
+                Vendor::Neuron => &mut spec.neuron,
+            } = Some(part);
+            let mut object = AcceleratorNode::new(&self.node.view.name, spec);
+            object.metadata.owner_references = Some(vec![OwnerReference {
+                api_version: "v1".into(),
+                kind: "Node".into(),
+                name: self.node.view.name.clone(),
+                uid: self.node.view.uid.clone(),
+                ..OwnerReference::default()
+            }]);
+            let post = PostParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PostParams::default() };
+            return Ok(Written::Record(Box::new(api.create(&post, &object).await?)));
+        };
+        if record.spec.node_uid != self.node.view.uid {
+            // Made for a node that is gone; the next look makes one for this node.
+            return self.delete_record(api, record).await;
+        }
+        self.patch_part(api, to_value(&part)?).await
+    }
+
+    /// Removes this vendor's part, or the whole object with its last part.
+    async fn clear_part(&self, api: &Api<AcceleratorNode>) -> Result<Written, WriteError> {
+        let Some(record) = &self.record else { return Ok(Written::RecordGone) };
+        if record.spec.vendor(self.other_vendor()).is_none() {
+            return self.delete_record(api, record).await;
+        }
+        self.patch_spec(api, json!({self.vendor.key(): null})).await
+    }
+
+    async fn delete_record(&self, api: &Api<AcceleratorNode>, record: &AcceleratorNode) -> Result<Written, WriteError> {
+        let preconditions =
+            Preconditions { uid: record.metadata.uid.clone(), resource_version: record.metadata.resource_version.clone() };
+        api.delete(&self.node.view.name, &DeleteParams::default().preconditions(preconditions)).await?;
+        Ok(Written::RecordGone)
+    }
+
+    async fn patch_part(&self, api: &Api<AcceleratorNode>, part: Value) -> Result<Written, WriteError> {
+        self.patch_spec(api, json!({self.vendor.key(): part})).await
+    }
+
+    async fn patch_spec(&self, api: &Api<AcceleratorNode>, spec: Value) -> Result<Written, WriteError> {
+        let Some(version) = self.record.as_ref().and_then(|record| record.metadata.resource_version.clone()) else {
+            return Err(WriteError::Stale);
+        };
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
+        let record = api.patch(&self.node.view.name, &manager(), &Patch::Merge(patch)).await?;
+        Ok(Written::Record(Box::new(record)))
+    }
+}
+
+/// Term 1, no owner: asks the agent who is there.
+fn first_orders(cohort: Option<String>) -> VendorSpec {
+    VendorSpec { cohort, owner: None::<Owner>, term: 1, layout: None, dra_cohort: None }
+}
+
+fn layout_value(layout: Option<&Layout>) -> Result<Value, WriteError> {
+    layout.map_or(Ok(Value::Null), |layout| to_value(&LayoutSpec::from(layout)))
+}
+
+fn to_value(value: &impl serde::Serialize) -> Result<Value, WriteError> {
+    serde_json::to_value(value).map_err(|error| WriteError::Refused(error.to_string()))
+}
+
+async fn pod(client: &Client, write: &PodWrite) -> Result<Written, WriteError> {
+    match write {
+        PodWrite::Evict { name, uid } => {
+            let (namespace, name) = name.split_once('/').unwrap_or_default();
+            let delete = DeleteParams::default().preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
+            let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
+            match Api::<Pod>::namespaced(client.clone(), namespace).evict(name, &params).await {
+                Ok(_) => Ok(Written::Pod),
+                Err(kube::Error::Api(status)) if status.code == 429 => Err(WriteError::DisruptionBudget(status.message)),
+                Err(error) => Err(error.into()),
+            }
+        }
+        PodWrite::Restart { name, uid } => {
+            let params = DeleteParams::default().preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
+            Api::<Pod>::namespaced(client.clone(), names::OPERAND_NAMESPACE).delete(name, &params).await?;
+            Ok(Written::Pod)
+        }
+    }
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PatchParams::default() }
+}

@@ -1,0 +1,205 @@
+//! From the world to [`Facts`], and from those, through `core`, to decisions. Nothing here decides; it only puts together what was
+//! observed.
+
+use std::time::Instant;
+
+use freehold_api::{AcceleratorNode, LayoutSpec};
+use freehold_core::assign::{self, Assignment, ClusterView};
+use freehold_core::blocker::Blocker;
+use freehold_core::intent::Intent;
+use freehold_core::tenure::{self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Timing, Want};
+use freehold_core::vendor::{Owner, Vendor};
+
+use crate::observe::consumers::consumers;
+use crate::observe::entry::{LabelKeys, NodeEntry, foreign_pod};
+use crate::observe::fresh::FreshView;
+use crate::observe::world::World;
+
+/// What every decision of one pass shares.
+pub(crate) struct Pass<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) intent: &'a Intent,
+    pub(crate) cluster: &'a ClusterView,
+    /// The resource is being deleted: nothing is wanted anywhere.
+    pub(crate) tearing_down: bool,
+    pub(crate) limits: Timing,
+    pub(crate) label_keys: &'a LabelKeys,
+    pub(crate) now: Instant,
+}
+
+/// One vendor on one node.
+pub(crate) struct Verdict {
+    pub(crate) assignment: Assignment,
+    pub(crate) decision: Decision,
+}
+
+impl Pass<'_> {
+    /// Decides from caches, or from `fresh` reads where given.
+    pub(crate) fn decide(
+        &self,
+        vendor: Vendor,
+        node: &NodeEntry,
+        fresh: Option<&FreshView>,
+        may_start: Result<(), Blocker>,
+        step_s: u64,
+    ) -> Verdict {
+        let read = fresh.and_then(|fresh| fresh.node.clone()).map(|node| NodeEntry::new(node, self.label_keys));
+        let node = read.as_ref().unwrap_or(node);
+        let name = &node.view.name;
+        let record = match fresh {
+            Some(fresh) => fresh.record.as_ref(),
+            None => self.world.records.get(name).map(|record| &**record),
+        };
+        let report = record.and_then(|record| record.status.as_ref()?.report.as_ref());
+        let mut assignment = assign::assign(vendor, &node.view, report, self.cluster, self.intent);
+        if self.tearing_down {
+            assignment = Assignment { cohort: None, excluded: None, want: Want::Nothing };
+        }
+        // A matched node that is left out keeps a record all the same: people find it listed there with the reason, and the
+        // agent's answer about it has a place to go.
+        if let Some(why) = &assignment.excluded
+            && assignment.cohort.is_some()
+            && assignment.want == Want::Nothing
+            && node.owner(vendor).is_none()
+            && node.fence(vendor).is_none()
+        {
+            assignment.want = Want::Hold(why.clone());
+        }
+        let operands = self.world.operands(name, vendor);
+        let (fence_seen_s, advert_stable_s) = self.world.held_for(name, vendor, self.now);
+        let facts = Facts {
+            vendor,
+            want: assignment.want.clone(),
+            node: NodeFacts {
+                uid: node.view.uid.clone(),
+                boot_id: node.view.boot_id.clone(),
+                ready: node.view.ready,
+                owner: node.owner(vendor),
+                cohort: node.cohort(vendor).cloned(),
+                fence: node.fence(vendor),
+                allocatable: node
+                    .view
+                    .allocatable
+                    .iter()
+                    .filter(|(resource, _)| vendor.owns_resource(resource))
+                    .map(|(resource, count)| (resource.clone(), *count))
+                    .collect(),
+            },
+            record: record.and_then(|record| record_facts(record, vendor)),
+            report: report.cloned(),
+            slices: self.world.slice_facts(name, vendor),
+            consumers: fresh.map(|fresh| consumers(vendor, name, &fresh.pods, &fresh.claims)),
+            foreign: self.foreign(vendor, node, record, fresh, &operands),
+            operands,
+            fresh: fresh.is_some(),
+            may_start,
+            drain: self.intent.rollout.drain,
+            timing: Timing {
+                fence_seen_s,
+                advert_stable_s,
+                step_s,
+                drain_timeout_s: self.intent.rollout.drain_timeout_s,
+                ..self.limits
+            },
+        };
+        Verdict { decision: tenure::step(&facts), assignment }
+    }
+
+    /// Evidence that another party hands out the vendor's devices here. What our own operand leaves behind while it is being
+    /// replaced is not foreign: the word that was last ordered says whose leftovers they may be.
+    fn foreign(
+        &self,
+        vendor: Vendor,
+        node: &NodeEntry,
+        record: Option<&AcceleratorNode>,
+        fresh: Option<&FreshView>,
+        operands: &[tenure::OperandPod],
+    ) -> Vec<ForeignOwner> {
+        let mut found = Vec::new();
+        let report = record.and_then(|record| record.status.as_ref()?.report.as_ref()?.vendor(vendor));
+        let last_word = record.and_then(|record| record.spec.vendor(vendor)?.owner);
+        let foreign = |owner: Owner| last_word != Some(owner) && !operands.iter().any(|operand| operand.owner == owner);
+        if foreign(Owner::DevicePlugin) {
+            let advertised: Vec<String> = node
+                .view
+                .allocatable
+                .iter()
+                .filter(|(resource, count)| vendor.owns_resource(resource) && **count > 0)
+                .map(|(resource, count)| format!("{resource}={count}"))
+                .collect();
+            if !advertised.is_empty() {
+                let evidence = format!("allocatable {} without an operand pod of Freehold", advertised.join(", "));
+                found.push(ForeignOwner { who: self.suspect(vendor, Owner::DevicePlugin), evidence });
+            }
+            if let Some(sockets) = report.map(|report| &report.plugin_sockets).filter(|sockets| !sockets.is_empty()) {
+                let evidence = format!("kubelet device-plugin sockets {}", sockets.join(", "));
+                found.push(ForeignOwner { who: self.suspect(vendor, Owner::DevicePlugin), evidence });
+            }
+        }
+        if foreign(Owner::Dra) {
+            let slices = self.world.slice_facts(&node.view.name, vendor);
+            if slices.count > 0 {
+                let evidence = format!("{} ResourceSlices of driver {} without an operand pod of Freehold", slices.count, vendor.dra_driver());
+                found.push(ForeignOwner { who: self.suspect(vendor, Owner::Dra), evidence });
+            }
+            if report.is_some_and(|report| report.dra_registered) {
+                let evidence = format!("a kubelet registration of DRA driver {}", vendor.dra_driver());
+                found.push(ForeignOwner { who: self.suspect(vendor, Owner::Dra), evidence });
+            }
+        }
+        if vendor == Vendor::Nvidia {
+            for (kind, objects) in &self.world.rivals {
+                for (name, ()) in objects.iter() {
+                    let evidence = "its operator hands out every GPU of the cluster".to_owned();
+                    found.push(ForeignOwner { who: format!("{kind} {name}"), evidence });
+                }
+            }
+        }
+        for pod in fresh.iter().flat_map(|fresh| &fresh.pods) {
+            let labels = pod.metadata.labels.as_ref();
+            let ours = pod.metadata.namespace.as_deref() == Some(freehold_core::names::OPERAND_NAMESPACE)
+                && labels.is_some_and(|labels| labels.contains_key(freehold_core::names::COMPONENT_LABEL));
+            if !ours && foreign_pod(&pod.spec).is_some_and(|(of, _)| of == vendor) {
+                let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+                let who = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map_or_else(
+                    || format!("Pod {namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default()),
+                    |owner| format!("{} {namespace}/{}", owner.kind, owner.name),
+                );
+                let evidence = "its pod on this node mounts the kubelet's plugin directory with the vendor's image".to_owned();
+                found.push(ForeignOwner { who, evidence });
+            }
+        }
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Who it probably is: DaemonSets that look like the vendor's plugin, by image and host path.
+    fn suspect(&self, vendor: Vendor, owner: Owner) -> String {
+        let mut names: Vec<&str> = self
+            .world
+            .daemon_sets
+            .iter()
+            .filter(|(_, entry)| entry.foreign == Some((vendor, owner)))
+            .map(|(_, entry)| entry.name.as_str())
+            .collect();
+        names.sort_unstable();
+        match names.as_slice() {
+            [] => format!("an unknown {vendor} {owner} (no DaemonSet with its image was found: look at the host and its provider)"),
+            [one] => format!("DaemonSet {one}"),
+            [one, rest @ ..] => format!("DaemonSet {one} (or {} more)", rest.len()),
+        }
+    }
+}
+
+fn record_facts(record: &AcceleratorNode, vendor: Vendor) -> Option<RecordFacts> {
+    let spec = record.spec.vendor(vendor)?;
+    Some(RecordFacts {
+        node_uid: record.spec.node_uid.clone(),
+        cohort: spec.cohort.clone(),
+        owner: spec.owner,
+        term: spec.term,
+        dra_cohort: spec.dra_cohort.clone(),
+        layout: spec.layout.as_ref().and_then(LayoutSpec::to_layout),
+    })
+}

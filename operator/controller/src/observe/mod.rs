@@ -1,0 +1,9 @@
+//! From the API server to facts: watches, the stores they fill, and fresh reads.
+
+pub(crate) mod consumers;
+pub(crate) mod entry;
+pub(crate) mod fresh;
+pub(crate) mod slim;
+pub(crate) mod store;
+pub(crate) mod watches;
+pub(crate) mod world;
