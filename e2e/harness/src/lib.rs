@@ -1,4 +1,5 @@
 //! Everything that Freehold is tested with: a real control plane, simulated nodes, scenarios.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod sim;
