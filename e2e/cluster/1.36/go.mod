@@ -1,7 +1,7 @@
 // The Kubernetes that tests run against: the binaries of one release, built from Go's module proxy.
 //
 // The version stands once, in the requirement on k8s.io/kubernetes; the harness reads it from here for the binaries' own
-// version strings. A second folder beside this one holds a second release.
+// version strings.
 module freehold.dev/e2e/cluster
 
 go 1.26.0

@@ -14,7 +14,7 @@ pub enum Release {
 }
 
 /// Names the release for a whole run of the tests: `1.34` or `1.36`.
-pub const RELEASE_VARIABLE: &str = "FREEHOLD_KUBERNETES";
+pub const RELEASE_VARIABLE: &str = "FREEHOLD_KUBERNETES_VERSION";
 
 impl Release {
     /// The release that [`RELEASE_VARIABLE`] names, else 1.36.
