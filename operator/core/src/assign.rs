@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::blocker::{Blocker, Reason};
-use crate::catalogue::{self, Floor, INSTANCE_TYPE_LABEL, Operand, Subject, Version};
+use crate::catalogue::{self, Floor, INSTANCE_TYPE_LABEL, MPS_LABEL, Operand, Subject, Version};
 use crate::expect;
 use crate::intent::{Cohort, Intent, Layout, Taint};
 use crate::names;
@@ -67,9 +67,6 @@ pub struct Assignment {
     pub want: Want,
 }
 
-/// Label by which NVIDIA's MPS control daemon is placed; written by GPU Feature Discovery, or by a person.
-const MPS_LABEL: &str = "nvidia.com/mps.capable";
-
 /// Whether the agent should run on a node: some cohort's selector matches, and the provider does not exclude it.
 #[must_use]
 pub fn is_candidate(node: &NodeView, intent: &Intent) -> bool {
@@ -106,7 +103,7 @@ pub fn assign(
     if let Some(row) = catalogue::exclusion(vendor, &node.labels) {
         let why = Blocker::new(
             Reason::ExcludedByProvider,
-            format!("Node {}: {} {}", node.name, row.who, row.reason),
+            format!("{} {}", row.who, row.reason),
         );
         return if ours {
             answer(None, Want::Hold(why))
@@ -123,7 +120,7 @@ pub fn assign(
     }
     let others: Vec<&str> = cohorts.map(|other| other.name.as_str()).collect();
     if !others.is_empty() {
-        return answer(None, Want::Hold(overlap(vendor, node, cohort, &others)));
+        return answer(None, Want::Hold(overlap(vendor, cohort, &others)));
     }
     match wanted(cohort, node, report, cluster) {
         Ok(target) => answer(None, Want::Owner(Box::new(target))),
@@ -183,10 +180,7 @@ fn no_hardware(vendor: Vendor, node: &NodeView, report: &NodeReport) -> Option<B
     if let Some(error) = report.errors.first() {
         return Some(Blocker::new(
             Reason::AttestationUnknown,
-            format!(
-                "Node {}: the agent sees no {vendor} device, but could not read everything: {error}",
-                node.name
-            ),
+            format!("the agent sees no {vendor} device, but could not read everything: {error}"),
         ));
     }
     let hint = catalogue::evidence_label(vendor, &node.labels)
@@ -194,19 +188,15 @@ fn no_hardware(vendor: Vendor, node: &NodeView, report: &NodeReport) -> Option<B
         .unwrap_or_default();
     Some(Blocker::new(
         Reason::NoHardware,
-        format!(
-            "Node {}: the agent finds no {vendor} device on the host{hint}",
-            node.name
-        ),
+        format!("the agent finds no {vendor} device on the host{hint}"),
     ))
 }
 
-fn overlap(vendor: Vendor, node: &NodeView, first: &Cohort, others: &[&str]) -> Blocker {
+fn overlap(vendor: Vendor, first: &Cohort, others: &[&str]) -> Blocker {
     Blocker::new(
         Reason::CohortOverlap,
         format!(
-            "Node {} is selected for {vendor} by cohort {} and by {}; exactly one may be",
-            node.name,
+            "selected for {vendor} by cohort {} and by {}; exactly one may be",
             first.name,
             others.join(", ")
         ),
@@ -232,12 +222,9 @@ fn wanted(
             node_is_fit(cohort, operand, node)?;
             let nothing = VendorReport::default();
             let part = report.vendor(cohort.vendor).unwrap_or(&nothing);
-            driver_is_fit(cohort, operand, node, part)?;
+            driver_is_fit(cohort, operand, part)?;
             layout_is_possible(cohort, node, part)?;
-            let named = |why: Blocker| {
-                Blocker::new(why.reason, format!("Node {}: {}", node.name, why.message))
-            };
-            Ok(expect::expected(cohort, part).map_err(named)?)
+            Ok(expect::expected(cohort, part)?)
         }
     };
     Ok(Target {
@@ -260,7 +247,7 @@ fn silent(vendor: Vendor, node: &NodeView, silence: &str) -> Blocker {
         .unwrap_or_default();
     Blocker::new(
         Reason::AgentSilent,
-        format!("Node {}: its agent {silence}{hint}", node.name),
+        format!("the node's agent {silence}{hint}"),
     )
 }
 
@@ -334,13 +321,13 @@ fn cluster_is_fit(
 
 /// What the Node object says.
 fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<(), Blocker> {
-    let what = format!("Node {}: the kubelet", node.name);
+    let what = "the kubelet";
     if let Some(floor) = operand.floor(Subject::Kubelet) {
         meets(
             floor,
             &node.kubelet_version,
             Reason::KubeletTooOld,
-            &what,
+            what,
             &wants(cohort, operand),
         )?;
     }
@@ -353,7 +340,7 @@ fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<()
             &catalogue::PUBLISH_FLOOR,
             &node.kubelet_version,
             Reason::KubeletTooOld,
-            &what,
+            what,
             &who,
         )?;
     }
@@ -367,8 +354,8 @@ fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<()
         return Err(Blocker::new(
             Reason::UntoleratedTaint,
             format!(
-                "Node {}: taint {key}{equals}:{effect} keeps the {} of cohort {} away",
-                node.name, operand.title, cohort.name
+                "taint {key}{equals}:{effect} keeps the {} of cohort {} away",
+                operand.title, cohort.name
             ),
         ));
     }
@@ -383,8 +370,8 @@ fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<()
         return Err(Blocker::new(
             Reason::UnexpectedMps,
             format!(
-                "Node {}: label {MPS_LABEL}=true, but cohort {} does not ask for MPS",
-                node.name, cohort.name
+                "label {MPS_LABEL}=true, but cohort {} does not ask for MPS",
+                cohort.name
             ),
         ));
     }
@@ -392,18 +379,13 @@ fn node_is_fit(cohort: &Cohort, operand: &Operand, node: &NodeView) -> Result<()
 }
 
 /// What the agent says about the driver.
-fn driver_is_fit(
-    cohort: &Cohort,
-    operand: &Operand,
-    node: &NodeView,
-    part: &VendorReport,
-) -> Result<(), Blocker> {
+fn driver_is_fit(cohort: &Cohort, operand: &Operand, part: &VendorReport) -> Result<(), Blocker> {
     if part.inventory.devices == 0 {
         return Err(Blocker::new(
             Reason::DriverMissing,
             format!(
-                "Node {}: {} {} device(s) on the PCI bus, and no driver that serves them",
-                node.name, part.pci_devices, cohort.vendor
+                "{} {} device(s) on the PCI bus, and no driver that serves them",
+                part.pci_devices, cohort.vendor
             ),
         ));
     }
@@ -414,7 +396,7 @@ fn driver_is_fit(
     if cohort.accept_unknown_driver && Version::parse(found).is_none() {
         return Ok(());
     }
-    let what = format!("Node {}: the {} driver", node.name, cohort.vendor);
+    let what = format!("the {} driver", cohort.vendor);
     meets(
         floor,
         found,
@@ -436,11 +418,7 @@ fn layout_is_possible(
         Some(Layout::Mig(_)) | None => return Ok(()),
     };
     let label = node.labels.get(INSTANCE_TYPE_LABEL).map(String::as_str);
-    let instance = part
-        .instance_type
-        .as_deref()
-        .or(label)
-        .unwrap_or("of unknown type");
+    let instance = part.instance_type.as_deref().or(label).unwrap_or("unknown");
     let why = match catalogue::neuron_family(Some(part), label) {
         Some(family) if family.lnc_configurable => return Ok(()),
         Some(family) => format!("is fixed at {} on {}", family.default_lnc, family.chip),
@@ -449,8 +427,8 @@ fn layout_is_possible(
     Err(Blocker::new(
         Reason::LncNotConfigurable,
         format!(
-            "Node {} ({instance}): the Logical NeuronCore setting {why}; cohort {} asks for {wanted}",
-            node.name, cohort.name
+            "instance type {instance}: the Logical NeuronCore setting {why}; cohort {} asks for {wanted}",
+            cohort.name
         ),
     ))
 }

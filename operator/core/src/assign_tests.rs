@@ -267,7 +267,7 @@ fn two_cohorts_that_claim_one_node_conflict_there_and_both_are_named() {
     assert_eq!(conflicted.cohort.as_deref(), Some("amber"));
     assert_eq!(
         message(&conflicted),
-        "Node worker-7 is selected for NVIDIA by cohort amber and by zinc; exactly one may be"
+        "selected for NVIDIA by cohort amber and by zinc; exactly one may be"
     );
     let elsewhere = assign(
         Vendor::Nvidia,
@@ -312,7 +312,7 @@ fn provider_nodes_are_left_alone_and_never_taken_from_us_by_a_label() {
     assert_eq!(why.reason, Reason::ExcludedByProvider);
     assert!(
         why.message
-            .starts_with("Node worker-7: EKS Auto Mode runs its own device plugins"),
+            .starts_with("EKS Auto Mode runs its own device plugins"),
         "{}",
         why.message
     );
@@ -337,22 +337,22 @@ fn before_its_agent_reports_a_node_waits_whatever_labels_suggest() {
         (
             &[("pool", "amber")][..],
             None,
-            "Node worker-7: its agent has not reported yet",
+            "the node's agent has not reported yet",
         ),
         (
             &[("pool", "amber"), ("nvidia.com/gpu.present", "true")],
             None,
-            "Node worker-7: its agent has not reported yet (the label nvidia.com/gpu.present=true suggests NVIDIA hardware, the agent's inventory decides)",
+            "the node's agent has not reported yet (the label nvidia.com/gpu.present=true suggests NVIDIA hardware, the agent's inventory decides)",
         ),
         (
             &[("pool", "amber")],
             Some(&stale_uid),
-            "Node worker-7: its agent last reported for an earlier machine of this name",
+            "the node's agent last reported for an earlier machine of this name",
         ),
         (
             &[("pool", "amber")],
             Some(&stale_boot),
-            "Node worker-7: its agent last reported before the host restarted",
+            "the node's agent last reported before the host restarted",
         ),
     ] {
         let waiting = assign(Vendor::Nvidia, &node(labels), report, &cluster(), &intent);
@@ -398,7 +398,7 @@ fn hardware_is_what_the_agent_finds_not_what_labels_say() {
     assert_eq!(why.reason, Reason::NoHardware);
     assert_eq!(
         why.message,
-        "Node worker-7: the agent finds no NVIDIA device on the host, although the label nvidia.com/gpu.present=true suggests one"
+        "the agent finds no NVIDIA device on the host, although the label nvidia.com/gpu.present=true suggests one"
     );
     // The report is the reason, so what carries the report must stay.
     assert_eq!(reason(&none), Some(Reason::NoHardware));
@@ -760,7 +760,7 @@ fn each_missing_precondition_is_named_and_holds_the_node_owned_or_not() {
 }
 
 #[test]
-fn messages_name_the_node_what_was_found_and_what_is_needed() {
+fn messages_say_what_was_found_and_what_is_needed() {
     let mut intent = intent([cohort("amber", Vendor::Nvidia, Owner::Dra)]);
     let node = node(&[("pool", "amber")]);
     let old = report(Some(gpus(8, Some("550.54.15"))), None);
@@ -772,7 +772,7 @@ fn messages_name_the_node_what_was_found_and_what_is_needed() {
             &cluster(),
             &intent
         )),
-        "Node worker-7: the NVIDIA driver is 550.54.15; the NVIDIA DRA driver of cohort amber needs 565.0.0 or later: NVIDIA's DRA \
+        "the NVIDIA driver is 550.54.15; the NVIDIA DRA driver of cohort amber needs 565.0.0 or later: NVIDIA's DRA \
          driver supports standalone host drivers from there on (580 and later is the GPU Operator's own demand)"
     );
     let empty = report(Some(gpus(8, Some(""))), None);
@@ -784,7 +784,7 @@ fn messages_name_the_node_what_was_found_and_what_is_needed() {
             &cluster(),
             &intent
         )),
-        "Node worker-7: the NVIDIA driver does not tell its version (found \"\"); the NVIDIA DRA driver of cohort amber needs 565.0.0 \
+        "the NVIDIA driver does not tell its version (found \"\"); the NVIDIA DRA driver of cohort amber needs 565.0.0 \
          or later"
     );
     let amber = intent.cohorts.get_mut("amber").expect("there");
@@ -800,7 +800,7 @@ fn messages_name_the_node_what_was_found_and_what_is_needed() {
             &cluster(),
             &intent
         )),
-        "Node worker-7 (trn1.32xlarge): the Logical NeuronCore setting is fixed at 1 on Trainium1; cohort amber asks for 1"
+        "instance type trn1.32xlarge: the Logical NeuronCore setting is fixed at 1 on Trainium1; cohort amber asks for 1"
     );
 }
 

@@ -221,6 +221,9 @@ reasons! {
     /// The installed CRD is older than this operator.
     CrdOutdated "FH901" Blocked
         "Apply the CRDs of this release: kubectl apply --server-side -f crds/. They only add to what is there."
+    /// The API server refuses an object that Freehold keeps.
+    ObjectRefused "FH902" Blocked
+        "The message holds the API server's words. A selector that is no valid CEL, a quota or another admission policy are the usual causes; correct the field, or allow the object."
 }
 
 impl Reason {
@@ -264,8 +267,7 @@ impl Blocker {
     }
 }
 
-/// Cuts a text to so many characters, the last of which is `…` where something was cut. Bytes are bounded too: the result
-/// never has more than four per character.
+/// Cuts a text to so many characters (at least one), the last of which is `…` where something was cut.
 #[must_use]
 pub fn bounded(mut text: String, characters: usize) -> String {
     if let Some((cut, _)) = text.char_indices().nth(characters) {
@@ -275,6 +277,21 @@ pub fn bounded(mut text: String, characters: usize) -> String {
             .map_or(0, |(last, _)| last);
         text.truncate(keep);
         text.push('…');
+    }
+    text
+}
+
+/// Cuts a text to so many bytes, between characters, and ends it with `…` where something was cut.
+#[must_use]
+pub fn bounded_bytes(mut text: String, bytes: usize) -> String {
+    const ELLIPSIS: char = '…';
+    if text.len() > bytes {
+        let mut keep = bytes.saturating_sub(ELLIPSIS.len_utf8());
+        while !text.is_char_boundary(keep) {
+            keep -= 1;
+        }
+        text.truncate(keep);
+        text.push(ELLIPSIS);
     }
     text
 }
@@ -345,7 +362,6 @@ mod tests {
     fn a_long_message_is_cut_between_characters_and_says_so() {
         assert_eq!(bounded("äöü".into(), 3), "äöü");
         assert_eq!(bounded("äöüß".into(), 3), "äö…");
-        assert_eq!(bounded("ab".into(), 0), "…");
         let blocker = Blocker::new(Reason::NoHardware, "ü".repeat(2000));
         assert_eq!(blocker.message.chars().count(), MAX_MESSAGE);
     }
@@ -358,6 +374,13 @@ mod tests {
             if text.chars().count() <= limit {
                 prop_assert_eq!(cut, text);
             }
+        }
+
+        #[test]
+        fn bounding_by_bytes_does_the_same(text in "\\PC{0,40}", limit in 3usize..80) {
+            let cut = bounded_bytes(text.clone(), limit);
+            prop_assert!(cut.len() <= limit);
+            prop_assert_eq!(cut == text, text.len() <= limit);
         }
     }
 }

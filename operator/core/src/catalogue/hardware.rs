@@ -122,6 +122,9 @@ pub const EVIDENCE_LABELS: &[EvidenceLabel] = &[
     ),
 ];
 
+/// Label by which NVIDIA's MPS control daemon is placed; written by GPU Feature Discovery, or by a person.
+pub const MPS_LABEL: &str = "nvidia.com/mps.capable";
+
 /// Well-known label with the instance type.
 pub const INSTANCE_TYPE_LABEL: &str = "node.kubernetes.io/instance-type";
 

@@ -12,7 +12,7 @@ mod version;
 pub use exclusions::{EXCLUSIONS, Exclusion, LabelTest, exclusion, exclusion_terms};
 pub use foreign::{KNOWN_IMAGES, KnownImage, foreign_daemon_set};
 pub use hardware::{
-    EVIDENCE_LABELS, EvidenceLabel, INSTANCE_TYPE_LABEL, evidence_label, pci_vendor,
+    EVIDENCE_LABELS, EvidenceLabel, INSTANCE_TYPE_LABEL, MPS_LABEL, evidence_label, pci_vendor,
 };
 pub use instances::{
     NEURON_FAMILIES, NEURON_INSTANCES, NeuronFamily, NeuronInstance, neuron_family, neuron_instance,
@@ -24,3 +24,14 @@ pub use taints::{
     DefaultToleration, IGNORED_TAINTS, IgnoredTaint, OPERAND_TOLERATIONS, untolerated,
 };
 pub use version::Version;
+
+/// Every label key that a row of the catalogue reads: whoever thins out nodes keeps these.
+pub fn label_keys() -> impl Iterator<Item = &'static str> {
+    let exclusions = EXCLUSIONS
+        .iter()
+        .flat_map(|row| row.when.iter().map(|test| test.key()));
+    let evidence = EVIDENCE_LABELS.iter().map(|row| row.test.key());
+    exclusions
+        .chain(evidence)
+        .chain([INSTANCE_TYPE_LABEL, MPS_LABEL])
+}
