@@ -51,7 +51,8 @@ pub use self::{
     release::{RELEASE_VARIABLE, Release},
     wait::eventually,
 };
-use self::{pki::Pki, ports::Port, process::Process, run_folder::RunFolder};
+pub(crate) use self::process::Process;
+use self::{pki::Pki, ports::Port, run_folder::RunFolder};
 
 /// How long a component may take to become ready. Seconds on an idle machine; a machine busy with other tests needs more.
 const START_LIMIT: Duration = Duration::from_secs(120);

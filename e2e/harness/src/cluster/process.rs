@@ -20,8 +20,8 @@ exec "$@" 3<&-"#;
 
 /// A running program with a log of its own.
 #[derive(Debug)]
-pub(super) struct Process {
-    name: &'static str,
+pub(crate) struct Process {
+    name: String,
     log: PathBuf,
     child: Child,
     /// Closed by drop.
@@ -29,8 +29,8 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn spawn(
-        name: &'static str,
+    pub(crate) fn spawn(
+        name: &str,
         program: &Path,
         arguments: &[String],
         folder: &Path,
@@ -53,15 +53,20 @@ impl Process {
             .with_context(|| format!("starting {name}"))?;
         let lifeline = child.stdin.take();
         Ok(Self {
-            name,
+            name: name.to_owned(),
             log,
             child,
             lifeline,
         })
     }
 
+    /// Process ID of the program.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Fails, with the end of the log, when the program is gone.
-    pub(super) fn check(&mut self) -> Result<()> {
+    pub(crate) fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
             Some(status) => bail!(
@@ -74,7 +79,7 @@ impl Process {
     }
 
     /// The last lines of the log.
-    pub(super) fn tail(&self) -> String {
+    pub(crate) fn tail(&self) -> String {
         const LINES: usize = 15;
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -95,7 +100,7 @@ impl Process {
     }
 
     /// Asks it to end, waits at most for `patience`, and then ends it, as a kubelet does with a static pod.
-    pub(super) fn terminate(mut self, patience: Duration) -> Result<()> {
+    pub(crate) fn terminate(mut self, patience: Duration) -> Result<()> {
         self.signal(Signal::CONT)?;
         self.signal(Signal::TERM)?;
         let deadline = Instant::now() + patience;
