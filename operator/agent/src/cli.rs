@@ -10,6 +10,11 @@ use freehold_core::vendor::{Owner, Vendor};
 use kube::config::KubeConfigOptions;
 use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
+use tracing::Level;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::fmt;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::interlock::hold::Hold;
 use crate::interlock::started;
@@ -93,11 +98,7 @@ impl Cli {
                 ExitCode::FAILURE
             });
         }
-        tracing_subscriber::fmt()
-            .with_ansi(false)
-            .with_max_level(tracing::Level::INFO)
-            .with_writer(std::io::stderr)
-            .init();
+        log();
         // One thread: this process waits for most of its life, and every thread has an arena of its own.
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -162,6 +163,18 @@ impl Command {
         }
         Ok(())
     }
+}
+
+/// Logs to stderr. The client's own lines are left out: what fails is said here, once for each change.
+fn log() {
+    let ours = Targets::new()
+        .with_default(Level::WARN)
+        .with_target("freehold_agent", Level::INFO)
+        .with_target("kube_client", LevelFilter::OFF);
+    tracing_subscriber::registry()
+        .with(fmt::layer().with_ansi(false).with_writer(std::io::stderr))
+        .with(ours)
+        .init();
 }
 
 /// Resolves at the first SIGTERM or SIGINT. As PID 1 of a container, a process without a handler is not stopped by either.

@@ -52,6 +52,12 @@ pub struct NodeReport {
     pub errors: Vec<String>,
 }
 
+impl MigProfileCount {
+    /// Stands in a report for a profile that nobody on the node can name: procfs tells how many instances there are, and only
+    /// NVML tells what they are.
+    pub const UNKNOWN_PROFILE: &str = "unknown";
+}
+
 impl NodeReport {
     /// One vendor's part.
     #[must_use]

@@ -3,7 +3,7 @@
 //! The driver keeps one directory per instance below `/proc/driver/nvidia/capabilities/gpu<minor>/mig/`: `gi<N>` for a GPU
 //! instance, `ci<M>` in it for a compute instance. That tells how many there are, on which GPU. It does not tell their
 //! profile: only NVML does, and NVML needs privileges that the witness gives up. So a profile comes from whoever implements
-//! [`MigProfiles`], and without one it is reported as [`UNKNOWN_PROFILE`], never guessed from the board.
+//! [`MigProfiles`], and without one it is reported as [`MigProfileCount::UNKNOWN_PROFILE`], never guessed from the board.
 //!
 //! `gpu<minor>/mig` exists on a capable GPU whatever its mode, and nothing else in procfs tells the mode: a GPU counts as MIG
 //! enabled once it has an instance.
@@ -17,9 +17,6 @@ use super::{Host, ReadError};
 const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 /// Most GPUs whose instances are listed: the API's bound.
 const MAX_GPUS: usize = 16;
-
-/// Stands for a profile that nobody on this node can name.
-pub const UNKNOWN_PROFILE: &str = "unknown";
 
 /// One GPU instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +63,7 @@ pub fn layout(host: &Host, profiles: &dyn MigProfiles) -> Result<LayoutReport, R
             if devices > 0 {
                 let profile = profiles
                     .name(GpuInstance { gpu, id })
-                    .unwrap_or_else(|| UNKNOWN_PROFILE.to_owned());
+                    .unwrap_or_else(|| MigProfileCount::UNKNOWN_PROFILE.to_owned());
                 let count = counts.entry(profile).or_default();
                 *count = count.saturating_add(i32::try_from(devices).unwrap_or(i32::MAX));
             }

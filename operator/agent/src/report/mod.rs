@@ -46,8 +46,8 @@ pub enum RoundError {
     #[error("the AcceleratorNode changed while the host was read")]
     Overtaken,
     /// The API server refused, or did not answer.
-    #[error("the report could not be written: {0}")]
-    Write(Box<kube::Error>),
+    #[error("the report could not be written")]
+    Write(#[source] Box<kube::Error>),
     /// It did not answer in time, so that the outcome is not known.
     #[error("the API server did not answer a write within {} s", WRITE_PATIENCE.as_secs())]
     WriteTimeout,
@@ -107,12 +107,15 @@ where
                 () = &mut stop => return,
                 event = events.next() => match event {
                     Some(Ok(event)) => {
-                        watch_said.clear();
+                        // Every try begins with this event; only those after it are the API server's.
+                        if !matches!(event, watcher::Event::Init) {
+                            watch_said.clear();
+                        }
                         if self.take(event) && !backoff.is_waiting() {
                             next = Instant::now();
                         }
                     }
-                    Some(Err(error)) => say(&mut watch_said, &format!("the watch failed: {error}")),
+                    Some(Err(error)) => say(&mut watch_said, &format!("the watch failed: {}", chain(&error))),
                     None => say(&mut watch_said, "the watch ended"),
                 },
                 () = sleep_until(next) => {
@@ -130,7 +133,7 @@ where
                         // Not a failure, and the event that overtook this round may be here already.
                         Err(RoundError::Overtaken) => self.poll,
                         Err(error) => {
-                            say(&mut said, &error.to_string());
+                            say(&mut said, &chain(&error));
                             backoff.after_failure()
                         }
                     };
@@ -235,6 +238,21 @@ fn version(object: &AcceleratorNode) -> u128 {
         .resource_version()
         .and_then(|version| version.parse().ok())
         .unwrap_or_default()
+}
+
+/// An error with its causes, since the outermost seldom says what happened.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        if !text.contains(&next) {
+            text.push_str(": ");
+            text.push_str(&next);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Logs a message once for each change.
