@@ -255,11 +255,8 @@ fn int(value: u32) -> DeviceAttribute {
     }
 }
 
-fn amount(value: impl ToString) -> DeviceCapacity {
-    DeviceCapacity {
-        value: Quantity(value.to_string()),
-        ..DeviceCapacity::default()
-    }
+fn amount(value: impl Into<String>) -> DeviceCapacity {
+    DeviceCapacity { value: Quantity(value.into()), ..DeviceCapacity::default() }
 }
 
 fn device(

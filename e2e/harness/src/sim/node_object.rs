@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
 use super::shapes::{Shape, hex, uuid};
@@ -230,7 +229,7 @@ fn labels(identity: &Identity, shape: &Shape) -> BTreeMap<String, String> {
 }
 
 fn annotations(identity: &Identity) -> BTreeMap<String, String> {
-    let features: Vec<_> = (0..60).map(|n| format!("cpu-cpuid.FEATURE{n}")).collect();
+    let features: Vec<_> = (0..150).map(|n| format!("feature.node.kubernetes.io/cpu-cpuid.F{n}")).collect();
     BTreeMap::from([
         (
             "alpha.kubernetes.io/provided-node-ip".into(),
@@ -255,14 +254,15 @@ fn annotations(identity: &Identity) -> BTreeMap<String, String> {
     ])
 }
 
-/// Thirty images with digest and tag, as a kubelet lists them.
+/// Thirty images with their digests in two registries and their tag, as a kubelet behind a pull-through cache lists them.
 fn images() -> Vec<Value> {
     (0..30_u64)
         .map(|n| {
-            let repository = format!("602401143452.dkr.ecr.eu-north-1.amazonaws.com/platform/workload-component-{n:02}");
-            let digest = hex_of(&repository, 64);
-            json!({"names": [format!("{repository}@sha256:{digest}"), format!("{repository}:v1.{n}.3-eksbuild.1")],
-                "sizeBytes": 40_000_000 + n * 7_654_321})
+            let name = format!("platform/{}/workload-component-{n:02}", if n % 2 == 0 { "observability" } else { "networking" });
+            let (mirror, origin) = ("602401143452.dkr.ecr.eu-north-1.amazonaws.com/pull-through/public-ecr-aws", "public.ecr.aws");
+            let digest = hex_of(&name, 64);
+            let names = [format!("{mirror}/{name}@sha256:{digest}"), format!("{origin}/{name}@sha256:{digest}"), format!("{mirror}/{name}:v1.{n}.3-eksbuild.1")];
+            json!({"names": names, "sizeBytes": 40_000_000 + n * 7_654_321})
         })
         .collect()
 }
@@ -282,14 +282,10 @@ pub fn now() -> String {
         .to_string()
 }
 
-/// Whether a node carries a label.
-#[must_use]
-pub fn has_label(node: &Node, key: &str, value: &str) -> bool {
-    node.labels().get(key).is_some_and(|found| found == value)
-}
-
 #[cfg(test)]
 mod tests {
+    use kube::ResourceExt as _;
+
     use super::*;
 
     #[test]
@@ -315,7 +311,7 @@ mod tests {
             assert_eq!(status.images.as_ref().unwrap().len(), 30);
             let size = serde_json::to_string(&node).unwrap().len();
             assert!(
-                size > 14_000,
+                size > 20_000,
                 "{}: {size} bytes without managed fields",
                 shape.key
             );

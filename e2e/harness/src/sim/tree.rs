@@ -100,6 +100,13 @@ impl Tree {
         self.hardware.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// EC2 instance type, as the firmware says it.
+    #[must_use]
+    pub fn instance_type(&self) -> String {
+        let text = fs::read_to_string(self.path("/sys/devices/virtual/dmi/id/product_name")).unwrap_or_default();
+        text.trim().to_owned()
+    }
+
     /// The directory that stands for `/`.
     #[must_use]
     pub fn root(&self) -> &Path {
@@ -155,6 +162,16 @@ impl Tree {
     pub fn remove_pod(&self, uid: &str) -> anyhow::Result<()> {
         remove_dir_all(&self.pod_cgroup(uid))?;
         remove_dir_all(&self.pod_dir(uid))
+    }
+
+    /// What the kubelet leaves of a pod that ended but whose object still exists: its directory, without volumes or cgroup.
+    ///
+    /// # Errors
+    /// When something cannot be removed.
+    pub fn empty_pod(&self, uid: &str) -> anyhow::Result<()> {
+        remove_dir_all(&self.pod_cgroup(uid))?;
+        remove_dir_all(&self.pod_dir(uid).join("volumes"))?;
+        make_dir_at(&self.pod_dir(uid).join("volumes"))
     }
 
     /// A new boot: new boot ID; cgroups, `/run` and with it the CDI files are gone. What lies on disk stays.
