@@ -1,5 +1,11 @@
 //! Simulated nodes against a real control plane: what they do must be what a kubelet and the vendors' operands do.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests, outside test functions"
+)]
+
 use std::time::{Duration, Instant};
 
 use freehold_e2e::cluster::{Options, TestCluster};

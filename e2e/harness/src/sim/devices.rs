@@ -256,7 +256,10 @@ fn int(value: u32) -> DeviceAttribute {
 }
 
 fn amount(value: impl Into<String>) -> DeviceCapacity {
-    DeviceCapacity { value: Quantity(value.into()), ..DeviceCapacity::default() }
+    DeviceCapacity {
+        value: Quantity(value.into()),
+        ..DeviceCapacity::default()
+    }
 }
 
 fn device(

@@ -238,7 +238,7 @@ impl SimNode {
             {
                 Ok(_) => return Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 409 => {
-                    node = api.get(&self.name).await?
+                    node = api.get(&self.name).await?;
                 }
                 Err(error) => {
                     return Err(error)

@@ -229,7 +229,9 @@ fn labels(identity: &Identity, shape: &Shape) -> BTreeMap<String, String> {
 }
 
 fn annotations(identity: &Identity) -> BTreeMap<String, String> {
-    let features: Vec<_> = (0..150).map(|n| format!("feature.node.kubernetes.io/cpu-cpuid.F{n}")).collect();
+    let features: Vec<_> = (0..150)
+        .map(|n| format!("feature.node.kubernetes.io/cpu-cpuid.F{n}"))
+        .collect();
     BTreeMap::from([
         (
             "alpha.kubernetes.io/provided-node-ip".into(),
@@ -258,10 +260,24 @@ fn annotations(identity: &Identity) -> BTreeMap<String, String> {
 fn images() -> Vec<Value> {
     (0..30_u64)
         .map(|n| {
-            let name = format!("platform/{}/workload-component-{n:02}", if n % 2 == 0 { "observability" } else { "networking" });
-            let (mirror, origin) = ("602401143452.dkr.ecr.eu-north-1.amazonaws.com/pull-through/public-ecr-aws", "public.ecr.aws");
+            let name = format!(
+                "platform/{}/workload-component-{n:02}",
+                if n % 2 == 0 {
+                    "observability"
+                } else {
+                    "networking"
+                }
+            );
+            let (mirror, origin) = (
+                "602401143452.dkr.ecr.eu-north-1.amazonaws.com/pull-through/public-ecr-aws",
+                "public.ecr.aws",
+            );
             let digest = hex_of(&name, 64);
-            let names = [format!("{mirror}/{name}@sha256:{digest}"), format!("{origin}/{name}@sha256:{digest}"), format!("{mirror}/{name}:v1.{n}.3-eksbuild.1")];
+            let names = [
+                format!("{mirror}/{name}@sha256:{digest}"),
+                format!("{origin}/{name}@sha256:{digest}"),
+                format!("{mirror}/{name}:v1.{n}.3-eksbuild.1"),
+            ];
             json!({"names": names, "sizeBytes": 40_000_000 + n * 7_654_321})
         })
         .collect()

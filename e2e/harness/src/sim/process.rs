@@ -55,10 +55,11 @@ impl Program {
             .flatten()
             .map(String::as_str)
             .collect();
-        let arguments = arguments_after_binary(&command)
+        let inside = arguments_after_binary(&command)
             .iter()
             .copied()
-            .chain(container.args.iter().flatten().map(String::as_str))
+            .chain(container.args.iter().flatten().map(String::as_str));
+        let mut arguments: Vec<_> = inside
             .map(|argument| root.argument(&expand(argument, env)))
             .collect();
         let mut environment: BTreeMap<_, _> = env
@@ -67,9 +68,17 @@ impl Program {
             .collect();
         let token = root.path(SERVICE_ACCOUNT).join("token");
         if token.exists() {
+            // Stands for the in-cluster configuration, whose paths are fixed and mean another file out here.
             let kubeconfig = root.root().join("kubeconfig");
             fs::write(&kubeconfig, kubeconfig_of(api, &token).to_string())?;
             environment.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
+            if arguments.first().is_some_and(|command| command == "report")
+                && !arguments
+                    .iter()
+                    .any(|argument| argument.starts_with("--token-file"))
+            {
+                arguments.extend(["--token-file".into(), token.display().to_string()]);
+            }
         }
         Ok(Self {
             binary: binary.to_owned(),

@@ -103,7 +103,8 @@ impl Tree {
     /// EC2 instance type, as the firmware says it.
     #[must_use]
     pub fn instance_type(&self) -> String {
-        let text = fs::read_to_string(self.path("/sys/devices/virtual/dmi/id/product_name")).unwrap_or_default();
+        let text = fs::read_to_string(self.path("/sys/devices/virtual/dmi/id/product_name"))
+            .unwrap_or_default();
         text.trim().to_owned()
     }
 
