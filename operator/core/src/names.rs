@@ -20,6 +20,8 @@ pub const SYSTEM_NAMESPACE: &str = "freehold-system";
 pub const OPERAND_NAMESPACE: &str = "freehold-operands";
 /// The controller's service account, in [`SYSTEM_NAMESPACE`].
 pub const CONTROLLER_SERVICE_ACCOUNT: &str = "freehold-controller";
+/// The controller's leader election Lease, in [`SYSTEM_NAMESPACE`].
+pub const LEASE: &str = "freehold-operator";
 /// The agents' service account, in [`OPERAND_NAMESPACE`].
 pub const AGENT_SERVICE_ACCOUNT: &str = "freehold-agent";
 /// Name of the only `AcceleratorCluster` that may exist.
