@@ -16,7 +16,9 @@ pub struct Nvidia {
     #[x_kube(validation = Rule::new("self == '/' || (self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.contains('/../') && !self.endsWith('/..'))")
         .message("driverRoot must be an absolute path without '..' or a trailing slash, e.g. / or /run/nvidia/driver"))]
     pub driver_root: String,
-    /// RuntimeClass of the device plugin's pods. Needed where the NVIDIA runtime injects the driver library; it must exist.
+    /// RuntimeClass of the device plugin's pods; it must exist. The NVIDIA runtime behind it injects the driver and the device
+    /// nodes. Without it the driver is mounted from `driverRoot`, and the device nodes come from a default runtime that is
+    /// NVIDIA's, or with `devicePlugin.compatWithCPUManager: true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub runtime_class_name: Option<String>,
@@ -71,7 +73,9 @@ pub struct DevicePlugin {
     /// Multi-Process Service: several consumers on one GPU through a control daemon, which is run only when this is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mps: Option<Mps>,
-    /// A configuration file of your own in a ConfigMap of the operand namespace.
+    /// A configuration file of your own in a ConfigMap of the operand namespace. Settings beside it that differ from their
+    /// defaults win over the file. A change of the file reaches a node through a drain, like every change of what is
+    /// advertised. `sharing.mps` has no place in it, since the control daemon comes with `mps` only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<ConfigRef>,
 }
