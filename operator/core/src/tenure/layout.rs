@@ -7,6 +7,9 @@ use crate::report::{MigProfileCount, VendorReport};
 
 /// Whether the agent read back exactly this layout. GPUs that no entry names must have no instances; where entries overlap
 /// the later one counts.
+///
+/// Instances that the agent could count but not name stand for any profile: their number per GPU must be right, and what they
+/// are is proven by what the device plugin or driver, which asks NVML, then advertises.
 #[must_use]
 pub fn layout_in_force(layout: &Layout, report: &VendorReport) -> bool {
     match layout {
@@ -38,8 +41,21 @@ pub fn layout_in_force(layout: &Layout, report: &VendorReport) -> bool {
                     (gpu.clone(), instances)
                 })
                 .collect();
-            wanted == found
+            wanted.keys().eq(found.keys())
+                && wanted
+                    .values()
+                    .zip(found.values())
+                    .all(|(wanted, found)| same_instances(wanted, found))
         }
+    }
+}
+
+fn same_instances(wanted: &[MigProfileCount], found: &[MigProfileCount]) -> bool {
+    let total = |instances: &[MigProfileCount]| -> i32 { instances.iter().map(|i| i.count).sum() };
+    if found.iter().any(|i| i.profile == MigProfileCount::UNKNOWN_PROFILE) {
+        total(wanted) == total(found)
+    } else {
+        wanted == found
     }
 }
 
@@ -107,6 +123,18 @@ mod tests {
                 ]
             )
         ));
+    }
+
+    #[test]
+    fn instances_that_cannot_be_named_are_compared_by_their_number() {
+        let layout = Layout::Mig(vec![MigLayout {
+            gpus: None,
+            instances: instances("2g.20gb", 3),
+        }]);
+        for (count, holds) in [(3, true), (2, false)] {
+            let unnamed = report(1, &[("0", instances(MigProfileCount::UNKNOWN_PROFILE, count))]);
+            assert_eq!(layout_in_force(&layout, &unnamed), holds, "{count}");
+        }
     }
 
     #[test]
