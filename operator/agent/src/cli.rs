@@ -119,7 +119,7 @@ impl Command {
                 kubelet_roots,
                 socket,
             } => {
-                witness::serve(Witness::new(host_root, kubelet_roots), &socket, stop).await?;
+                witness::serve(Witness::new(host_root, &kubelet_roots), &socket, stop).await?;
             }
             Self::Report {
                 node_name,

@@ -24,10 +24,13 @@ pub struct Witness {
 
 impl Witness {
     /// For the host below `host_root`, whose kubelet lives in one of `kubelet_roots` (host paths).
-    pub fn new(host_root: impl Into<PathBuf>, kubelet_roots: Vec<String>) -> Self {
+    pub fn new(host_root: impl Into<PathBuf>, kubelet_roots: &[String]) -> Self {
+        let trimmed = kubelet_roots
+            .iter()
+            .map(|root| root.trim_end_matches('/').to_owned());
         Self {
             host: Host::new(host_root),
-            kubelet_roots,
+            kubelet_roots: trimmed.collect(),
         }
     }
 

@@ -203,7 +203,7 @@ fn neuron_cores_are_counted_at_the_setting_in_force() {
         if let Some(setting) = setting {
             tree.file("/opt/aws/neuron/logical_nc_config", setting);
         }
-        let reading = freehold_agent::reading::Witness::new(tree.root(), vec![KUBELET.into()])
+        let reading = freehold_agent::reading::Witness::new(tree.root(), &[KUBELET.into()])
             .observe(&Request::default());
         let part = &reading.neuron.report;
         assert_eq!(part.instance_type.as_deref(), Some(instance));
@@ -402,7 +402,7 @@ fn a_relocated_kubelet_is_found_and_a_missing_one_is_not_an_idle_one() {
         "wherever the kubelet lives, its plugin directory does not move"
     );
 
-    let nowhere = freehold_agent::reading::Witness::new(node.tree.root(), vec!["/nowhere".into()]);
+    let nowhere = freehold_agent::reading::Witness::new(node.tree.root(), &["/nowhere".into()]);
     let reading = nowhere.observe(&Request::default());
     assert!(reading.nvidia.report.in_use.unknown);
     assert!(

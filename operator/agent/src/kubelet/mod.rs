@@ -132,7 +132,7 @@ fn live_roots<'a>(host: &Host, roots: &'a [String]) -> Result<Vec<&'a str>, Read
     let mut live = Vec::new();
     for root in roots {
         if host.exists(&format!("{root}/pods"))? {
-            live.push(root.trim_end_matches('/'));
+            live.push(root.as_str());
         }
     }
     if live.is_empty() {

@@ -28,12 +28,6 @@ impl Backoff {
         whole / 2 + spread(whole / 2)
     }
 
-    /// Whether the last try failed.
-    #[must_use]
-    pub const fn is_waiting(&self) -> bool {
-        self.failures > 0
-    }
-
     /// It worked.
     pub const fn reset(&mut self) {
         self.failures = 0;
@@ -65,9 +59,8 @@ mod tests {
             let wait = backoff.after_failure();
             assert!(wait >= whole / 2 && wait <= whole, "{wait:?} of {whole:?}");
         }
-        assert!(backoff.is_waiting());
         backoff.reset();
-        assert!(!backoff.is_waiting() && backoff.after_failure() <= Duration::from_secs(1));
+        assert!(backoff.after_failure() <= Duration::from_secs(1));
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub struct Reporter<L, I> {
     link: L,
     poll: Duration,
     object: Option<AcceleratorNode>,
+    /// A list is under way, and the object was not in it so far.
+    missed: bool,
+    /// The last round was overtaken: whatever the watch brings next is worth another.
+    overtaken: bool,
     strikes: u32,
 }
 
@@ -87,6 +91,8 @@ where
             link,
             poll,
             object: None,
+            missed: false,
+            overtaken: false,
             strikes: 0,
         }
     }
@@ -105,18 +111,18 @@ where
             tokio::select! {
                 biased;
                 () = &mut stop => return,
-                event = events.next() => match event {
-                    Some(Ok(event)) => {
+                Some(event) = events.next() => match event {
+                    Ok(event) => {
                         // Every try begins with this event; only those after it are the API server's.
                         if !matches!(event, watcher::Event::Init) {
                             watch_said.clear();
                         }
-                        if self.take(event) && !backoff.is_waiting() {
+                        // Whoever sends events takes writes, so that no backoff holds an answer up.
+                        if self.take(event) {
                             next = Instant::now();
                         }
                     }
-                    Some(Err(error)) => say(&mut watch_said, &format!("the watch failed: {}", chain(&error))),
-                    None => say(&mut watch_said, "the watch ended"),
+                    Err(error) => say(&mut watch_said, &format!("the watch failed: {}", chain(&error))),
                 },
                 () = sleep_until(next) => {
                     let round = tokio::select! {
@@ -159,7 +165,18 @@ where
                 }
                 false
             }
-            watcher::Event::Init | watcher::Event::InitDone => false,
+            watcher::Event::Init => {
+                self.missed = true;
+                false
+            }
+            watcher::Event::InitDone => {
+                // Deleted while nobody watched.
+                if self.missed {
+                    self.object = None;
+                }
+                self.missed = false;
+                false
+            }
         }
     }
 
@@ -167,6 +184,7 @@ where
         if object.name_any() != self.node_name {
             return false;
         }
+        self.missed = false;
         if let Some(known) = &self.object {
             // Our own write's answer is usually here before the watch brings the same, or an older one.
             if known.uid() == object.uid() && version(known) > version(&object) {
@@ -175,7 +193,7 @@ where
             let same_spec = known.uid() == object.uid() && known.spec == object.spec;
             let same_report = report_of(known) == report_of(&object);
             self.object = Some(object);
-            return !(same_spec && same_report);
+            return !(same_spec && same_report) || self.overtaken;
         }
         self.object = Some(object);
         true
@@ -186,6 +204,7 @@ where
         let Some(object) = self.object.clone() else {
             return Ok(());
         };
+        self.overtaken = false;
         let identity = (self.identity)()?;
         let request = compose::request(&identity, &object);
         let report = match self.link.observe(&request).await {
@@ -216,7 +235,10 @@ where
                 self.take_object(written);
                 Ok(())
             }
-            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => Err(RoundError::Overtaken),
+            Ok(Err(kube::Error::Api(status))) if status.is_conflict() => {
+                self.overtaken = true;
+                Err(RoundError::Overtaken)
+            }
             Ok(Err(kube::Error::Api(status))) if status.is_not_found() => {
                 self.object = None;
                 Ok(())
@@ -260,5 +282,102 @@ fn say(said: &mut String, message: &str) {
     if said != message {
         tracing::warn!("{message}");
         message.clone_into(said);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+    use serde_json::json;
+
+    use super::*;
+    use crate::reading::Witness;
+
+    type Reported = Reporter<Witness, fn() -> Result<Identity, IdentityError>>;
+
+    fn nobody() -> Result<Identity, IdentityError> {
+        Ok(Identity {
+            node_uid: "uid-1".into(),
+        })
+    }
+
+    /// A reporter whose API server is never asked.
+    fn reporter() -> Reported {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = Client::try_from(config).unwrap();
+        Reporter::new(
+            client,
+            "rack-3",
+            nobody,
+            Witness::new("/nonexistent", &[]),
+            Duration::from_secs(3600),
+        )
+    }
+
+    fn object(uid: &str, version: u32, term: i64) -> AcceleratorNode {
+        serde_json::from_value(json!({
+            "apiVersion": "freehold.dev/v1alpha1", "kind": "AcceleratorNode",
+            "metadata": {"name": "rack-3", "uid": uid, "resourceVersion": version.to_string()},
+            "spec": {"nodeUID": "uid-1", "nvidia": {"term": term}},
+        }))
+        .unwrap()
+    }
+
+    fn term(reporter: &Reported) -> Option<i64> {
+        Some(reporter.object.as_ref()?.spec.nvidia.as_ref()?.term)
+    }
+
+    #[tokio::test]
+    async fn an_object_deleted_while_nobody_watched_is_forgotten() {
+        let mut reporter = reporter();
+        assert!(reporter.take(Event::Apply(object("a", 5, 1))));
+        for event in [Event::Init, Event::InitDone] {
+            assert!(!reporter.take(event));
+        }
+        assert_eq!(term(&reporter), None, "its orders are nobody's");
+        assert!(!reporter.take(Event::Init));
+        assert!(reporter.take(Event::InitApply(object("b", 9, 4))));
+        assert!(!reporter.take(Event::InitDone));
+        assert_eq!(term(&reporter), Some(4));
+    }
+
+    #[tokio::test]
+    async fn a_view_never_goes_back_in_time_and_a_successor_is_no_step_back() {
+        let mut reporter = reporter();
+        assert!(reporter.take(Event::Apply(object("a", 10, 2))));
+        assert!(
+            !reporter.take(Event::Apply(object("a", 9, 1))),
+            "older than our own write's answer"
+        );
+        assert_eq!(term(&reporter), Some(2));
+        assert!(
+            !reporter.take(Event::Delete(object("z", 11, 1))),
+            "somebody else's deletion"
+        );
+        assert_eq!(term(&reporter), Some(2));
+        assert!(reporter.take(Event::Apply(object("b", 12, 1))));
+        assert_eq!(term(&reporter), Some(1));
+    }
+
+    #[tokio::test]
+    async fn what_changes_nothing_for_the_agent_asks_for_nothing_unless_it_was_overtaken() {
+        let mut reporter = reporter();
+        assert!(reporter.take(Event::Apply(object("a", 10, 2))));
+        assert!(
+            !reporter.take(Event::Apply(object("a", 11, 2))),
+            "a condition changed"
+        );
+        reporter.overtaken = true;
+        assert!(reporter.take(Event::Apply(object("a", 12, 2))));
+    }
+
+    #[tokio::test]
+    async fn a_reporter_may_run_on_any_thread() {
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let running = tokio::spawn(reporter().run(async move {
+            let _ = stopped.await;
+        }));
+        stop.send(()).unwrap();
+        running.await.unwrap();
     }
 }
