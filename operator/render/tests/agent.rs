@@ -1,5 +1,7 @@
 //! The agents' DaemonSet.
 
+#![allow(clippy::expect_used, reason = "what cannot be read ends the test")]
+
 mod support;
 
 use freehold_render::render;

@@ -1,5 +1,11 @@
 //! A fixture whose names are unlike the product's, so that a value in the wrong place is seen.
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a fixture that does not hold ends the test"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -203,4 +209,13 @@ pub fn env<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
 
 pub fn env_vars(container: &Container) -> impl Iterator<Item = &EnvVar> {
     container.env.iter().flatten()
+}
+
+/// Whether a container mounts a volume.
+pub fn mounts<'a>(container: &'a Container, volume: &'a str) -> bool {
+    container
+        .volume_mounts
+        .iter()
+        .flatten()
+        .any(|mount| mount.name == volume)
 }
