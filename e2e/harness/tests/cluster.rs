@@ -1,5 +1,9 @@
 //! The test cluster itself: what the other tests rely on.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "clippy.toml frees only functions marked as tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "clippy.toml frees only functions marked as tests"
+)]
 
 use std::{collections::BTreeMap, time::Duration};
 
