@@ -154,9 +154,9 @@ const fn default_canary_nodes() -> i32 {
 }
 
 fn default_soak() -> Duration {
-    std::time::Duration::from_mins(10).into()
+    std::time::Duration::from_secs(10 * 60).into()
 }
 
 fn default_drain_timeout() -> Duration {
-    std::time::Duration::from_hours(1).into()
+    std::time::Duration::from_secs(60 * 60).into()
 }

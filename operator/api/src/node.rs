@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// The conversation about one node: the controller orders through the spec, the node's agent answers in `status.report`, the
 /// controller tells people in the rest of the status. Named after the Node and owned by it.
+#[expect(clippy::duplicated_attributes, reason = "each column has its own name, type and path")]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "freehold.dev",

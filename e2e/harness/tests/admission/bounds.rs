@@ -25,7 +25,7 @@ fn pointers(document: &Value, path: &str) -> Vec<String> {
             let value = document.pointer(&pointer).unwrap();
             match (part, value) {
                 ("[]", Value::Array(items)) => {
-                    next.extend((0..items.len()).map(|index| format!("{pointer}/{index}")))
+                    next.extend((0..items.len()).map(|index| format!("{pointer}/{index}")));
                 }
                 ("{}", Value::Object(map)) => {
                     next.extend(
@@ -34,7 +34,7 @@ fn pointers(document: &Value, path: &str) -> Vec<String> {
                     );
                 }
                 (name, Value::Object(map)) if map.contains_key(name) => {
-                    next.push(format!("{pointer}/{name}"))
+                    next.push(format!("{pointer}/{name}"));
                 }
                 _ => {}
             }
@@ -68,7 +68,7 @@ fn many(item: &Value, count: usize) -> Value {
             Value::Object(map)
         }
         Value::String(_) => json!(format!("n{index}")),
-        other => other.clone(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => item.clone(),
     };
     (0..count).map(numbered).collect()
 }
