@@ -213,6 +213,9 @@ reasons! {
     /// The rollout is paused.
     Paused "FH802" Waiting
         "Set rollout.paused: false when handovers may start again. Those under way finish meanwhile."
+    /// A node of the cohort failed after its change; no other one starts.
+    RolloutHalted "FH804" Waiting
+        "Repair the node that the message names (see its own reason), or change the cohort again; the roll goes on by itself. A node that cannot be repaired soon can be taken out of the cohort."
     /// A mass change was held back.
     MassChange "FH803" Blocked
         "Check whether you meant it: a changed selector, or node labels that vanished. If it is meant, confirm it with the command in the message; otherwise put selector or labels back, and nothing happens."

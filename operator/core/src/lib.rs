@@ -12,6 +12,7 @@
 //! | [`assign`] | which cohort, if any, a node belongs to for a vendor |
 //! | [`expect`] | what the owner must advertise, given the inventory and the layout |
 //! | [`tenure`] | the ownership protocol: facts to at most one guarded write |
+//! | [`rollout`] | which nodes may start a change now |
 //! | [`blocker`] | why a step cannot go on, and what a person does next |
 //! | [`summary`] | conditions and counts for a whole cluster |
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ pub mod expect;
 pub mod intent;
 pub mod names;
 pub mod report;
+pub mod rollout;
 pub mod summary;
 pub mod tenure;
 pub mod vendor;

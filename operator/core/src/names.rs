@@ -42,6 +42,9 @@ pub const TEMPLATE_ANNOTATION: &str = "freehold.dev/template";
 /// Annotation on every object the controller keeps: hash of what it last wrote, so that equal input means no write.
 pub const APPLIED_ANNOTATION: &str = "freehold.dev/applied";
 
+/// Annotation on the `AcceleratorCluster` by which a person confirms a mass change: `<generation>/<nodes>`.
+pub const CONFIRM_ANNOTATION: &str = "freehold.dev/confirm-release";
+
 /// Directory on the host that holds locks and owner words.
 pub const HOST_STATE_DIR: &str = "/var/lib/freehold";
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::blocker::{Blocker, Kind, Reason, bounded_bytes};
 use crate::intent::Intent;
+use crate::rollout::is_pace;
 use crate::tenure::Step;
 use crate::vendor::{Owner, Vendor};
 
@@ -259,11 +260,6 @@ fn kind(outcome: &TenureOutcome) -> Option<Kind> {
         })
 }
 
-/// Waiting for its turn does not make an owned node less than ready.
-const fn is_pace(reason: Reason) -> bool {
-    matches!(reason, Reason::BudgetExhausted | Reason::Paused)
-}
-
 /// The owner holds the node and advertises what it should.
 fn is_ready(outcome: &TenureOutcome) -> bool {
     outcome.excluded.is_none()
@@ -326,6 +322,8 @@ struct Picture<'a> {
     counts: Counts,
     /// Nodes that are not excluded and not ready.
     unready: usize,
+    /// Nodes on their way that need no person to go on.
+    advancing: usize,
     /// Nodes that are not excluded, on their way out included.
     concerned: usize,
     /// Worst first, then the larger, then by reason.
@@ -335,7 +333,7 @@ struct Picture<'a> {
 impl<'a> Picture<'a> {
     fn of(outcomes: &[&'a TenureOutcome], cluster_wide: &[&'a Blocker]) -> Self {
         let mut counts = Counts::default();
-        let (mut unready, mut concerned) = (0, 0);
+        let (mut unready, mut advancing, mut concerned) = (0, 0, 0);
         let mut groups: BTreeMap<(Kind, Reason), Group<'a>> = BTreeMap::new();
         let mut collect = |kind: Kind, blocker: &'a Blocker, node: Option<&'a str>| {
             let group = groups
@@ -358,6 +356,8 @@ impl<'a> Picture<'a> {
             counts.owned += i32::from(outcome.owner.is_some());
             counts.ready += i32::from(is_ready(outcome));
             counts.migrating += i32::from(is_moving(outcome.step));
+            let needs_person = matches!(kind, Some(Kind::Blocked | Kind::Conflicted));
+            advancing += usize::from(is_moving(outcome.step) && !needs_person);
             match kind {
                 None => {}
                 Some(Kind::Excluded) => counts.excluded += 1,
@@ -384,6 +384,7 @@ impl<'a> Picture<'a> {
         Self {
             counts,
             unready,
+            advancing,
             concerned,
             groups,
         }
@@ -462,7 +463,7 @@ impl<'a> Picture<'a> {
                 (Truth::False, "Waiting", format!("{so_far} {}", others()))
             }
             None if self.unready > 0 => {
-                let moving = self.counts.migrating;
+                let moving = self.advancing;
                 (
                     Truth::False,
                     "HandoverUnderWay",
@@ -488,7 +489,7 @@ impl<'a> Picture<'a> {
         let paused = self
             .groups(&[Kind::Waiting])
             .any(|group| group.reason == Reason::Paused);
-        let moving = self.counts.migrating;
+        let moving = self.advancing;
         let waits_for_more = self
             .groups(&[Kind::Waiting])
             .any(|group| group.reason != Reason::Paused);

@@ -172,6 +172,13 @@ fn conditions_of_a_cohort_follow_from_its_nodes() {
             (True, "AdvertisementLost"),
         ),
         (
+            "a handover that needs a person is no progress",
+            held_and(&[at("c", Step::Drain, Some(Reason::StuckClaim))]),
+            (False, "Blocked"),
+            (False, "Standstill"),
+            (True, "StuckClaim"),
+        ),
+        (
             "a conflict outweighs more blocked nodes",
             held_and(&[
                 at("c", Step::Hold, Some(Reason::DriverTooOld)),
