@@ -3,4 +3,5 @@
 
 pub mod cluster;
 pub mod install;
+pub mod sample_fleet;
 pub mod sim;

@@ -22,7 +22,7 @@ mod publish;
 mod serve;
 mod wanted;
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Context as _;
 use kube::{Client, Config};
@@ -37,6 +37,7 @@ pub use options::Options;
 pub async fn run(options: Options) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
     let mut config = Config::infer().await.context("no kubeconfig and no in-cluster configuration")?;
