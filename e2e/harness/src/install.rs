@@ -46,17 +46,29 @@ impl Programs {
     /// # Errors
     /// When they do not build.
     pub fn build() -> Result<Self> {
-        let release = std::env::current_exe()?.components().any(|part| part.as_os_str() == "release");
+        let release = std::env::current_exe()?
+            .components()
+            .any(|part| part.as_os_str() == "release");
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.current_dir(repository()).args(["build", "--quiet", "--locked"]);
-        cargo.args(["-p", "freehold-controller", "-p", "freehold-agent", "-p", "freehold-cli"]);
+        cargo
+            .current_dir(repository())
+            .args(["build", "--quiet", "--locked"]);
+        cargo.args([
+            "-p",
+            "freehold-controller",
+            "-p",
+            "freehold-agent",
+            "-p",
+            "freehold-cli",
+        ]);
         if release {
             cargo.arg("--release");
         }
         if !cargo.status().context("running cargo")?.success() {
             bail!("the product's programs do not build");
         }
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| repository().join("target"), PathBuf::from);
         let folder = target.join(if release { "release" } else { "debug" });
         Ok(Self {
             operator: folder.join("freehold-operator"),
@@ -78,8 +90,16 @@ pub struct ControllerOptions {
 impl Default for ControllerOptions {
     /// Clocks about as much faster as a fleet at a tenth of real time is.
     fn default() -> Self {
-        let arguments = ["--settle-seconds=1", "--stable-seconds=1", "--patience-seconds=20", "--status-rest-ms=300"];
-        Self { identity: "replica-1".into(), arguments: arguments.map(str::to_owned).into() }
+        let arguments = [
+            "--settle-seconds=1",
+            "--stable-seconds=1",
+            "--patience-seconds=20",
+            "--status-rest-ms=300",
+        ];
+        Self {
+            identity: "replica-1".into(),
+            arguments: arguments.map(str::to_owned).into(),
+        }
     }
 }
 
@@ -92,9 +112,14 @@ pub async fn install(cluster: &TestCluster) -> Result<()> {
     let folder = repository().join("config/install");
     let mut files: Vec<PathBuf> = Vec::new();
     for folder in [folder.clone(), folder.join("policies")] {
-        for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
+        {
             let path = entry?.path();
-            if path.extension().is_some_and(|extension| extension == "yaml") {
+            if path
+                .extension()
+                .is_some_and(|extension| extension == "yaml")
+            {
                 files.push(path);
             }
         }
@@ -103,8 +128,14 @@ pub async fn install(cluster: &TestCluster) -> Result<()> {
     files.sort_by_key(|file| (!file.ends_with("namespaces.yaml"), file.clone()));
     for file in files {
         let text = fs::read_to_string(&file)?;
-        let documents: Vec<&str> = text.split("\n---").filter(|document| !document.contains("\nkind: Deployment")).collect();
-        cluster.apply_yaml(&documents.join("\n---")).await.with_context(|| format!("applying {}", file.display()))?;
+        let documents: Vec<&str> = text
+            .split("\n---")
+            .filter(|document| !document.contains("\nkind: Deployment"))
+            .collect();
+        cluster
+            .apply_yaml(&documents.join("\n---"))
+            .await
+            .with_context(|| format!("applying {}", file.display()))?;
     }
     Ok(())
 }
@@ -120,11 +151,20 @@ impl Controller {
     ///
     /// # Errors
     /// When it ends or does not become ready; the text holds the end of its log.
-    pub async fn start(cluster: &TestCluster, programs: &Programs, options: &ControllerOptions) -> Result<Self> {
+    pub async fn start(
+        cluster: &TestCluster,
+        programs: &Programs,
+        options: &ControllerOptions,
+    ) -> Result<Self> {
         let token = cluster
-            .service_account_token(names::SYSTEM_NAMESPACE, names::CONTROLLER_SERVICE_ACCOUNT, None)
+            .service_account_token(
+                names::SYSTEM_NAMESPACE,
+                names::CONTROLLER_SERVICE_ACCOUNT,
+                None,
+            )
             .await?;
-        let kubeconfig = cluster.kubeconfig_with_token(&format!("controller-{}", options.identity), &token)?;
+        let kubeconfig =
+            cluster.kubeconfig_with_token(&format!("controller-{}", options.identity), &token)?;
         let address = free_address()?;
         let mut arguments = vec![
             format!("KUBECONFIG={}", kubeconfig.display()),
@@ -136,7 +176,12 @@ impl Controller {
         ];
         arguments.extend(options.arguments.iter().cloned());
         let name = format!("freehold-operator-{}", options.identity);
-        let process = Process::spawn(&name, Path::new("/usr/bin/env"), &arguments, cluster.folder())?;
+        let process = Process::spawn(
+            &name,
+            Path::new("/usr/bin/env"),
+            &arguments,
+            cluster.folder(),
+        )?;
         let mut controller = Self { process, address };
         controller.wait_until_ready().await?;
         Ok(controller)
@@ -150,7 +195,10 @@ impl Controller {
                 return Ok(());
             }
             if std::time::Instant::now() > deadline {
-                bail!("the controller did not become ready within {READY_LIMIT:?}:\n{}", self.process.tail());
+                bail!(
+                    "the controller did not become ready within {READY_LIMIT:?}:\n{}",
+                    self.process.tail()
+                );
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -199,8 +247,14 @@ impl Controller {
 pub fn memory_kib(pid: u32) -> Result<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| -> Result<u64> {
-        let line = status.lines().find(|line| line.starts_with(name)).with_context(|| format!("{name} of process {pid}"))?;
-        line.split_whitespace().nth(1).and_then(|value| value.parse().ok()).with_context(|| format!("{name} is no number"))
+        let line = status
+            .lines()
+            .find(|line| line.starts_with(name))
+            .with_context(|| format!("{name} of process {pid}"))?;
+        line.split_whitespace()
+            .nth(1)
+            .and_then(|value| value.parse().ok())
+            .with_context(|| format!("{name} is no number"))
     };
     Ok((field("VmRSS:")?, field("VmHWM:")?))
 }
@@ -212,7 +266,9 @@ fn free_address() -> Result<SocketAddr> {
 
 async fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
-    let reply = client.get(format!("http://{address}{path}").parse()?).await?;
+    let reply = client
+        .get(format!("http://{address}{path}").parse()?)
+        .await?;
     let status = reply.status().as_u16();
     let body = reply.into_body().collect().await?.to_bytes();
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
@@ -237,8 +293,14 @@ pub async fn wait_for_cluster(
     match looked {
         Ok(object) => Ok(object),
         Err(error) => {
-            let last = api.get(names::SINGLETON).await.map(|object| format!("{:#?}", object.status));
-            Err(error.context(format!("last status: {}", last.unwrap_or_else(|error| error.to_string()))))
+            let last = api
+                .get(names::SINGLETON)
+                .await
+                .map(|object| format!("{:#?}", object.status));
+            Err(error.context(format!(
+                "last status: {}",
+                last.unwrap_or_else(|error| error.to_string())
+            )))
         }
     }
 }

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use freehold_e2e::cluster::{Options, TestCluster};
-use freehold_e2e::sim::{Fleet, FleetOptions, NodeHandle, Shape, wait_for};
+use freehold_e2e::sim::{Fleet, FleetOptions, NodeHandle, Shape, Tree, wait_for};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use kube::{Client, ResourceExt as _};
@@ -133,6 +133,10 @@ fn checkpoint(node: &NodeHandle) -> String {
     .unwrap()
 }
 
+fn exists(node: &NodeHandle, path: impl Fn(&Tree) -> std::path::PathBuf) -> bool {
+    node.tree(|tree| Ok(path(tree).exists())).unwrap()
+}
+
 fn claim_state(node: &NodeHandle) -> String {
     node.tree(|tree| Ok(std::fs::read_to_string(tree.kubelet("dra_manager_state"))?))
         .unwrap()
@@ -240,13 +244,8 @@ async fn a_device_plugin_serves_pods_and_leaves_a_zero_behind(
     node.wait_for_allocatable("nvidia.com/gpu", Some(8), SOON)
         .await
         .unwrap();
-    node.tree(|tree| {
-        Ok(assert!(
-            tree.path("/var/lib/kubelet/device-plugins/nvidia-gpu.sock")
-                .exists()
-        ))
-    })
-    .unwrap();
+    assert!(exists(&node, |tree| tree
+        .path("/var/lib/kubelet/device-plugins/nvidia-gpu.sock")));
 
     cluster
         .apply_yaml(&plugin_pod("train", "nvidia.com/gpu", 6))
@@ -259,16 +258,14 @@ async fn a_device_plugin_serves_pods_and_leaves_a_zero_behind(
     );
     let uid = pod.uid().unwrap();
     assert!(checkpoint(&node).contains(&uid));
-    node.tree(|tree| Ok(assert!(tree.pod_dir(&uid).exists())))
-        .unwrap();
+    assert!(exists(&node, |tree| tree.pod_dir(&uid)));
 
     pods(client)
         .delete("train", &DeleteParams::default())
         .await
         .unwrap();
     wait_until_gone(client, "train").await;
-    node.tree(|tree| Ok(assert!(!tree.pod_dir(&uid).exists())))
-        .unwrap();
+    assert!(!exists(&node, |tree| tree.pod_dir(&uid)));
     assert!(
         checkpoint(&node).contains(&uid),
         "the entry stays until the next allocation"
@@ -290,14 +287,8 @@ async fn a_device_plugin_serves_pods_and_leaves_a_zero_behind(
         capacity["nvidia.com/gpu"].0, "8",
         "capacity stays for five minutes"
     );
-    node.tree(|tree| {
-        Ok(assert!(
-            !tree
-                .path("/var/lib/kubelet/device-plugins/nvidia-gpu.sock")
-                .exists()
-        ))
-    })
-    .unwrap();
+    assert!(!exists(&node, |tree| tree
+        .path("/var/lib/kubelet/device-plugins/nvidia-gpu.sock")));
 }
 
 async fn a_claim_is_allocated_prepared_and_needs_its_driver_to_go(
@@ -388,8 +379,7 @@ async fn a_force_deleted_pod_can_leave_a_holder(
         claim_state(&node).contains(&uid),
         "the API is clean, the node is not"
     );
-    node.tree(|tree| Ok(assert!(tree.pod_dir(&uid).exists())))
-        .unwrap();
+    assert!(exists(&node, |tree| tree.pod_dir(&uid)));
     wait_for("the node to be clean", SOON, async || {
         let gone = node.tree(|tree| Ok(!tree.pod_dir(&uid).exists()))?;
         Ok(if gone {

@@ -41,6 +41,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::{Api, Client, config::AuthInfo};
 
+pub(crate) use self::process::Process;
 pub use self::{
     apply::Applied,
     audit::{AuditEvent, AuditLog, Filter, Mark, Writes},
@@ -51,7 +52,6 @@ pub use self::{
     release::{RELEASE_VARIABLE, Release},
     wait::eventually,
 };
-pub(crate) use self::process::Process;
 use self::{pki::Pki, ports::Port, run_folder::RunFolder};
 
 /// How long a component may take to become ready. Seconds on an idle machine; a machine busy with other tests needs more.

@@ -1,6 +1,6 @@
 //! A pod on a simulated node, from the kubelet's first look at it to the removal of its last trace.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -154,6 +154,7 @@ struct Life {
     running: Vec<Running>,
     // Dropped, and with it every container, when the worker is aborted.
     tasks: JoinSet<()>,
+    said: Mutex<Option<String>>,
 }
 
 impl Life {
@@ -183,6 +184,7 @@ impl Life {
             board,
             running: Vec::new(),
             tasks: JoinSet::new(),
+            said: Mutex::default(),
         }
     }
 
@@ -274,16 +276,33 @@ impl Life {
                 | Image::Companion
                 | Image::Workload => false,
             });
+        let mut tries = 0_u32;
         loop {
             match volumes::mount(&self.node.tree, &self.node.client, &self.pod, tokens).await {
                 Ok(volumes) => return volumes,
                 Err(error) => {
                     let message = format!("MountVolume.SetUp failed: {error:#}");
                     self.board.set_waiting("ContainerCreating", &message);
-                    self.node.event(&self.pod, "FailedMount", &message).await;
+                    // The Node authorizer learns of a pod a moment after the kubelet does: once is nothing to speak of.
+                    if tries > 0 {
+                        self.complain("FailedMount", &message).await;
+                    }
                 }
             }
+            tries += 1;
             self.node.shared.clock.sleep(real::MOUNT_RETRY).await;
+        }
+    }
+
+    /// Records an Event, unless it says the same as the last one: the kubelet counts repetitions instead.
+    async fn complain(&self, reason: &'static str, message: &str) {
+        let said = self
+            .said
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(message.to_owned());
+        if said.as_deref() != Some(message) {
+            self.node.event(&self.pod, reason, message).await;
         }
     }
 
@@ -313,8 +332,7 @@ impl Life {
             let Err(error) = tried.await else { return };
             let message = format!("Failed to prepare dynamic resources: {error:#}");
             self.board.set_waiting("ContainerCreating", &message);
-            self.node
-                .event(&pod, "FailedPrepareDynamicResources", &message)
+            self.complain("FailedPrepareDynamicResources", &message)
                 .await;
             // Tried again at once when a driver registers.
             let drivers = self.node.look(|state| state.drivers.len());
@@ -383,12 +401,7 @@ impl Life {
             else {
                 return;
             };
-            self.node
-                .event(
-                    &self.pod,
-                    "FailedKillPod",
-                    &format!("error killing pod: {error:#}"),
-                )
+            self.complain("FailedKillPod", &format!("error killing pod: {error:#}"))
                 .await;
             let drivers = self.node.look(|state| state.drivers.len());
             let sooner = self

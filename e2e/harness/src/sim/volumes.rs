@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, Pod, ProjectedVolumeSource, ServiceAccount, Volume,
+    ConfigMap, Container, DownwardAPIVolumeFile, Pod, ProjectedVolumeSource, ServiceAccount, Volume,
 };
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt as _};
@@ -66,6 +66,10 @@ pub async fn mount(
                 &path,
             )
             .await?;
+            path
+        } else if let Some(source) = &volume.downward_api {
+            let path = made(below("kubernetes.io~downward-api"))?;
+            write_fields(pod, source.items.iter().flatten(), &path)?;
             path
         } else if let Some(source) = &volume.projected {
             let path = made(below("kubernetes.io~projected"))?;
@@ -189,21 +193,29 @@ async fn project(
             )
             .await?;
         }
-        for item in source
+        let items = source
             .downward_api
             .iter()
-            .flat_map(|source| source.items.iter().flatten())
-        {
-            let field = item
-                .field_ref
-                .as_ref()
-                .map(|field| field.field_path.as_str())
-                .unwrap_or_default();
-            write_atomically(
-                &path.join(&item.path),
-                &field_of(pod, field).unwrap_or_default(),
-            )?;
-        }
+            .flat_map(|source| source.items.iter().flatten());
+        write_fields(pod, items, path)?;
+    }
+    Ok(())
+}
+
+fn write_fields<'a>(
+    pod: &Pod,
+    items: impl Iterator<Item = &'a DownwardAPIVolumeFile>,
+    path: &Path,
+) -> anyhow::Result<()> {
+    for item in items {
+        let field = item
+            .field_ref
+            .as_ref()
+            .context("only fieldRef is known to simulated nodes")?;
+        write_atomically(
+            &path.join(&item.path),
+            &field_of(pod, &field.field_path).unwrap_or_default(),
+        )?;
     }
     Ok(())
 }
