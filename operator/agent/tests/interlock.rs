@@ -66,7 +66,7 @@ impl Node {
 
 /// What the startup probe finds.
 fn probe(mark: &Path) -> bool {
-    let status = Command::new(env!("CARGO_BIN_EXE_freehold-agent"))
+    let status = Command::new(support::program())
         .args(["held", "--started"])
         .arg(mark)
         .status()
@@ -189,6 +189,33 @@ fn a_holder_takes_the_lock_again_that_somebody_removed() {
         || directory.join("lock").exists() && Lock::try_take(&directory).unwrap().is_none();
     eventually(is_locked, || "the new lock file is locked".to_owned());
     assert!(probe(&node.mark("dra")));
+}
+
+#[test]
+fn a_sidecar_is_small_and_sleeps() {
+    let node = Node::new();
+    node.tree.word("nvidia", "dra");
+    let holding = node.pod("dra", "dra");
+    becomes_held(&node.mark("dra"));
+    let waiting = node.pod("plugin", "device-plugin");
+    waiting.says("waiting:");
+    for (name, pod) in [("holding", &holding), ("waiting", &waiting)] {
+        let (memory, before) = (
+            support::resident_kib(pod.pid()),
+            support::cpu_ticks(pod.pid()),
+        );
+        std::thread::sleep(Duration::from_secs(3));
+        let ticks = support::cpu_ticks(pod.pid()) - before;
+        println!(
+            "hold, {name}: {memory} KiB RSS, {} ms of processor time in 3 s",
+            ticks * 10
+        );
+        assert!(ticks <= 3, "{name}: {ticks} ticks of 10 ms in 3 s");
+        assert!(
+            !support::is_release() || memory <= 6 << 10,
+            "{name}: {memory} KiB"
+        );
+    }
 }
 
 #[test]

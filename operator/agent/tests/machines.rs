@@ -26,7 +26,7 @@ impl Machine {
         let root = tempfile::tempdir().unwrap();
         let tree = Tree::create(root.path(), "machine-1", shape).unwrap();
         Self {
-            witness: Witness::new(root.path(), &[shape.kubelet_root.clone()]),
+            witness: Witness::new(root.path(), std::slice::from_ref(&shape.kubelet_root)),
             tree,
             _root: root,
         }

@@ -20,7 +20,7 @@ use freehold_e2e::cluster::{Component, Filter, Options, TestCluster, eventually}
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use support::{Agent, BOOT, Tree};
+use support::{Agent, BOOT, Tree, cpu_ticks, is_release, resident_kib};
 
 const NODE: &str = "rack-9-host-4";
 const OTHER: &str = "rack-9-host-5";
@@ -211,7 +211,7 @@ async fn a_reporter_tells_a_real_api_server_what_its_host_says() {
     let mut reporter = an_unreachable_api_server_ends_nobody(&site).await;
     let mut witness = site.witness();
     the_first_report_answers_the_first_term(&site, &node_uid).await;
-    at_rest_nothing_is_written(&site).await;
+    at_rest_nothing_is_written_and_little_is_used(&site, &reporter, &witness).await;
     holders_are_reported_when_they_come_and_when_they_go(&site).await;
     the_word_is_handed_only_while_no_operand_is_alive(&site).await;
     another_writer_of_the_status_is_no_obstacle(&site).await;
@@ -264,10 +264,18 @@ async fn the_first_report_answers_the_first_term(site: &Site, node_uid: &str) {
     assert_eq!(report.errors, Vec::<String>::new());
 }
 
-async fn at_rest_nothing_is_written(site: &Site) {
+async fn at_rest_nothing_is_written_and_little_is_used(
+    site: &Site,
+    reporter: &Agent,
+    witness: &Agent,
+) {
+    const SECONDS: u64 = 5;
+    /// The agent pod's share of a node: both containers together.
+    const MOST_KIB: u64 = 16 << 10;
     let audit = site.cluster.audit();
     let mark = audit.mark().await.unwrap();
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    let before = [reporter, witness].map(|agent| cpu_ticks(agent.pid()));
+    tokio::time::sleep(Duration::from_secs(SECONDS)).await;
     let requests = audit
         .requests_since(mark, &Site::agent_writes())
         .await
@@ -277,6 +285,20 @@ async fn at_rest_nothing_is_written(site: &Site) {
         requests.events.iter().all(|event| event.verb == "watch"),
         "25 polls, and nothing but the watch: {counts:?}"
     );
+    let mut sum = 0;
+    for ((name, agent), before) in [("report", reporter), ("witness", witness)]
+        .into_iter()
+        .zip(before)
+    {
+        let (memory, ticks) = (resident_kib(agent.pid()), cpu_ticks(agent.pid()) - before);
+        println!(
+            "{name}: {memory} KiB RSS, {} ms of processor time a second at 5 polls a second",
+            ticks * 10 / SECONDS
+        );
+        sum += memory;
+    }
+    println!("the agent pod: {sum} KiB RSS");
+    assert!(!is_release() || sum <= MOST_KIB, "{sum} KiB");
 }
 
 async fn holders_are_reported_when_they_come_and_when_they_go(site: &Site) {
@@ -457,10 +479,6 @@ async fn a_raised_term_is_answered_at_once(site: &Site) {
         "one write for each term: {:?}",
         writes.by_user_verb_resource()
     );
-    println!(
-        "report: {} KiB RSS (this build)",
-        resident_kib(reporter.pid())
-    );
     assert!(reporter.stops() < Duration::from_secs(2));
 }
 
@@ -532,14 +550,4 @@ async fn another_node_s_token_reports_nothing(site: &Site) {
     );
     assert!(reporter.is_running());
     assert!(reporter.stops() < Duration::from_secs(2));
-}
-
-/// Resident memory of a process.
-fn resident_kib(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap();
-    line.trim().trim_end_matches("kB").trim().parse().unwrap()
 }

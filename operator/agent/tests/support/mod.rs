@@ -180,7 +180,7 @@ impl Agent {
     }
 
     pub fn start_with(arguments: &[&str], environment: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_freehold-agent"));
+        let mut command = Command::new(program());
         command
             .args(arguments)
             .envs(environment.iter().copied())
@@ -259,6 +259,41 @@ impl Drop for Agent {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The program under test: this build's, or the one that `FREEHOLD_AGENT` names, such as a release build.
+pub fn program() -> PathBuf {
+    std::env::var_os("FREEHOLD_AGENT").map_or_else(
+        || env!("CARGO_BIN_EXE_freehold-agent").into(),
+        PathBuf::from,
+    )
+}
+
+/// Whether memory is worth judging: a debug build is several times as large as what ships.
+pub fn is_release() -> bool {
+    std::env::var_os("FREEHOLD_AGENT").is_some() || !cfg!(debug_assertions)
+}
+
+/// Resident memory of a process, in KiB.
+pub fn resident_kib(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    line.trim().trim_end_matches("kB").trim().parse().unwrap()
+}
+
+/// Processor time that a process has used, in clock ticks of 10 ms.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let after_name = stat.rsplit_once(')').unwrap().1;
+    after_name
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().unwrap())
+        .sum()
 }
 
 /// Waits for a condition; fails with what was expected.
