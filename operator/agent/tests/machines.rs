@@ -12,8 +12,7 @@ use freehold_agent::protocol::{Reading, Request};
 use freehold_agent::reading::Witness;
 use freehold_core::vendor::Vendor;
 use freehold_e2e::sim::checkpoint::{DriverClaim, DriverState2, PREPARE_COMPLETED, PodDevices};
-use freehold_e2e::sim::shapes::Shape;
-use freehold_e2e::sim::tree::Tree;
+use freehold_e2e::sim::{Shape, Tree};
 
 struct Machine {
     tree: Tree,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::blocker::{Blocker, Reason};
 use crate::catalogue;
 use crate::intent::{Cohort, Layout, MigLayout, MigStrategy, Sharing};
-use crate::report::VendorReport;
+use crate::report::{MigProfileCount, VendorReport};
 use crate::vendor::{Owner, Vendor};
 
 /// What must be seen before a node counts as ready.
@@ -247,6 +247,18 @@ fn nvidia_plugin(cohort: &Cohort, report: &VendorReport) -> Result<Expected, Blo
             resources.insert(NVIDIA_GPU.to_owned(), profiles.values().sum());
         }
         MigStrategy::Mixed => {
+            if geometry.instances().contains_key(MigProfileCount::UNKNOWN_PROFILE) {
+                return Err(Blocker::new(
+                    Reason::UnknownGeometry,
+                    format!(
+                        "the host has {} MIG device(s) whose profiles nothing on it names without NVML, so the resources that migStrategy \
+                         Mixed advertises cannot be checked; name them in nvidia.mig.layouts of cohort {}, or set migStrategy: Single \
+                         where all are alike",
+                        geometry.instance_count(),
+                        cohort.name
+                    ),
+                ));
+            }
             if let Some(gpus) = i64::try_from(geometry.full_gpus)
                 .ok()
                 .filter(|&gpus| gpus > 0)

@@ -150,6 +150,18 @@ fn the_nvidia_plugin_advertises_by_strategy_and_geometry() {
             ]),
         ),
         (
+            "Mixed with instances that nobody can name",
+            Mixed,
+            gpus(2, 1, &[("1", &[(MigProfileCount::UNKNOWN_PROFILE, 7)])]),
+            Err(Reason::UnknownGeometry),
+        ),
+        (
+            "Single needs no names",
+            Single,
+            gpus(1, 1, &[("0", &[(MigProfileCount::UNKNOWN_PROFILE, 7)])]),
+            resources(&[("nvidia.com/gpu", 7)]),
+        ),
+        (
             "Mixed, same profile on two GPUs",
             Mixed,
             gpus(2, 2, sevens),
