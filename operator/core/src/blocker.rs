@@ -176,7 +176,7 @@ reasons! {
         "Something still serves the socket, or left it behind: look on the host with ss -xlp and in the directory that the message names. Remove the file only when no process serves it."
     /// The owner word on the node is not yet what was ordered.
     WordPending "FH504" Waiting
-        "If it stays, something holds the node's lock: an operand that still lives, or an agent that does not run. See the agent's pod on this node and the sidecars' logs (container freehold-hold) of operand pods."
+        "If it stays, something holds the node's lock: an operand that still lives, or an agent that does not run. See the agent's pod on this node and the sidecars' logs (container interlock) of operand pods."
     /// The operand's pod does not run.
     OperandNotRunning "FH505" Blocked
         "kubectl -n freehold-operands get pods -l freehold.dev/component=operand --field-selector spec.nodeName=<node>, then describe and logs. No pod at all: kubectl -n freehold-operands describe daemonset <name>. A wait in Init is the sidecar (another owner holds the lock) or the driver (not loaded)."

@@ -6,13 +6,14 @@ use super::exclusions::LabelTest;
 use crate::vendor::Vendor;
 
 /// PCI vendor ID of NVIDIA.
-const PCI_NVIDIA: u16 = 0x10de;
+const PCI_NVIDIA: u32 = 0x10de;
 /// PCI vendor ID of Amazon. EFA, ENA and NVMe share it, hence the device IDs below.
-const PCI_AMAZON: u16 = 0x1d0f;
-/// PCI base class of display controllers, GPUs without outputs included (0x0302). NVSwitches are bridges (0x0680).
-const PCI_DISPLAY: u8 = 0x03;
+const PCI_AMAZON: u32 = 0x1d0f;
+/// PCI base and sub-class of a GPU: VGA controller and 3D controller. A board also shows audio, USB and bridge functions, and
+/// NVSwitches are bridges.
+const GPU_CLASSES: &[u32] = &[0x0300, 0x0302];
 /// Device IDs of Neuron devices. Source: aws-neuron-driver 2.24.7.0 (Inf1 to Trn2) and its newest PCI table (Trn3).
-const NEURON_DEVICE_IDS: &[u16] = &[
+const NEURON_DEVICE_IDS: &[u32] = &[
     0x7064, 0x7065, 0x7066, 0x7067, // Inf1
     0x7164, // Trn1
     0x7264, // Inf2
@@ -20,11 +21,12 @@ const NEURON_DEVICE_IDS: &[u16] = &[
     0x7564, 0x7565, // Trn3
 ];
 
-/// The vendor of a PCI function, if it is an accelerator of ours. `class` is the 24-bit class code as sysfs prints it.
+/// The vendor of a PCI function, if it is an accelerator of ours, by the numbers in its sysfs files `vendor`, `device` and
+/// `class` (24 bits).
 #[must_use]
-pub fn pci_vendor(vendor: u16, device: u16, class: u32) -> Option<Vendor> {
+pub fn pci_vendor(vendor: u32, device: u32, class: u32) -> Option<Vendor> {
     match vendor {
-        PCI_NVIDIA if (class >> 16) & 0xff == u32::from(PCI_DISPLAY) => Some(Vendor::Nvidia),
+        PCI_NVIDIA if GPU_CLASSES.contains(&(class >> 8)) => Some(Vendor::Nvidia),
         PCI_AMAZON if NEURON_DEVICE_IDS.contains(&device) => Some(Vendor::Neuron),
         _ => None,
     }
@@ -159,6 +161,7 @@ mod tests {
             (0x1d0f, 0xefa2, 0x02_0000, None), // EFA
             (0x1d0f, 0xcd01, 0x01_0802, None), // NVMe
             (0x1002, 0x740f, 0x03_8000, None), // AMD
+            (0x8086, 0x7364, 0x08_8000, None), // another maker's device of the same number
         ] {
             assert_eq!(
                 pci_vendor(vendor, device, class),

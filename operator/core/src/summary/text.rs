@@ -1,6 +1,7 @@
 //! The words of conditions.
 
-use super::{Counts, Group, TenureOutcome, is_moving, is_ready, why};
+use super::picture::Group;
+use super::{Counts, TenureOutcome, is_moving, is_ready, why};
 
 /// Groups that a message names; the rest is counted.
 const GROUPS: usize = 5;

@@ -378,5 +378,4 @@ fn count(number: i32) -> usize {
 }
 
 #[cfg(test)]
-#[path = "expect_tests.rs"]
 mod tests;
