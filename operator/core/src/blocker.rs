@@ -33,11 +33,11 @@ impl Kind {
 
 /// Everything about a reason is said once, here: a new reason cannot lack its ID, kind or next step.
 macro_rules! reasons {
-    ($( $(#[$doc:meta])* $name:ident $id:literal $kind:ident $next:literal )*) => {
+    ($( $(#[doc = $doc:literal])* $name:ident $id:literal $kind:ident $next:literal )*) => {
         /// A named reason. CamelCase in the API; the ID never changes its meaning and is never used again.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
         pub enum Reason {
-            $( $(#[$doc])* $name, )*
+            $( $(#[doc = $doc])* $name, )*
         }
 
         impl Reason {
@@ -54,6 +54,12 @@ macro_rules! reasons {
             #[must_use]
             pub const fn id(self) -> &'static str {
                 match self { $( Self::$name => $id, )* }
+            }
+
+            /// What it means, in a sentence or two.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self { $( Self::$name => concat!($($doc),*).trim(), )* }
             }
 
             /// How it counts.
@@ -213,12 +219,12 @@ reasons! {
     /// The rollout is paused.
     Paused "FH802" Waiting
         "Set rollout.paused: false when handovers may start again. Those under way finish meanwhile."
-    /// A node of the cohort failed after its change; no other one starts.
-    RolloutHalted "FH804" Waiting
-        "Repair the node that the message names (see its own reason), or change the cohort again; the roll goes on by itself. A node that cannot be repaired soon can be taken out of the cohort."
     /// A mass change was held back.
     MassChange "FH803" Blocked
         "Check whether you meant it: a changed selector, or node labels that vanished. If it is meant, confirm it with the command in the message; otherwise put selector or labels back, and nothing happens."
+    /// A node of the cohort failed after its change; no other one starts.
+    RolloutHalted "FH804" Waiting
+        "Repair the node that the message names (see its own reason), or change the cohort again; the roll goes on by itself. A node that cannot be repaired soon can be taken out of the cohort."
 
     // 9xx: the cluster as a whole.
     /// The installed CRD is older than this operator.
