@@ -58,7 +58,11 @@ pub struct AcceleratorClusterSpec {
     /// Names that ML engineers use for what they need: ResourceClaimTemplates and DeviceClasses kept for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(
+        merge_strategy = ListMerge::Map(vec!["name".into()]),
+        validation = Rule::new("self.filter(s, has(s.deviceClassName)).all(s, self.exists_one(t, has(t.deviceClassName) && t.deviceClassName == s.deviceClassName))")
+            .message("deviceClassName must differ from size to size: each keeps its own DeviceClass; rename one, or remove it from all but one")
+    )]
     pub sizes: Vec<Size>,
 
     /// How fast nodes may change.

@@ -55,10 +55,24 @@ pub struct Cohort {
     /// Taints that the operand tolerates, beyond the vendor's own, Freehold's fences and `CriticalAddonsOnly`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
+    #[x_kube(
+        validation = Rule::new("self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])")
+            .message("tolerations[].effect must be NoSchedule, PreferNoSchedule or NoExecute, or absent for all of them"),
+        validation = Rule::new("self.all(t, !has(t.operator) || t.operator in ['', 'Equal', 'Exists'])")
+            .message("tolerations[].operator must be Equal or Exists"),
+        validation = Rule::new("self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')")
+            .message("tolerations[].value has no meaning with operator Exists: remove it, or set operator: Equal"),
+        validation = Rule::new("self.all(t, (has(t.operator) && !(t.operator in ['', 'Equal'])) || (has(t.key) && t.key != ''))")
+            .message("tolerations[].key must be set with operator Equal, the default; to tolerate every taint set operator: Exists"),
+        validation = Rule::new("self.all(t, !has(t.tolerationSeconds) || (has(t.effect) && t.effect == 'NoExecute'))")
+            .message("tolerations[].tolerationSeconds needs effect: NoExecute, the only one it applies to")
+    )]
     pub tolerations: Vec<Toleration>,
 
     /// Compute resources of the operand's main container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = Rule::new("!has(self.claims) || size(self.claims) == 0")
+        .message("resources.claims must be absent: an operand hands devices out and cannot claim any"))]
     pub resources: Option<ResourceRequirements>,
 
     /// Image of the operand instead of the catalogue's, with a tag or a digest: `registry.example.com/k8s-device-plugin@sha256:…`.
@@ -71,14 +85,16 @@ pub struct Cohort {
     /// Secrets in the operand namespace to pull the image with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(min = 1, max = 253)))]
+    #[x_kube(validation = Rule::new("self.all(s, s.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$'))")
+        .message("imagePullSecrets must be names of Secrets (lower-case letters, digits, '-' and '.')"))]
     pub image_pull_secrets: Vec<String>,
 
     /// The kubelet's root directory on these nodes, e.g. `/var/lib/k0s/kubelet`. The device-plugin directory is not affected: the
     /// kubelet fixes it at `/var/lib/kubelet/device-plugins`.
     #[serde(default = "default_kubelet_root")]
     #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.contains('/../') && !self.endsWith('/..')")
-        .message("kubeletRootDir must be an absolute path without '..' or a trailing slash, e.g. /var/lib/kubelet"))]
+    #[x_kube(validation = Rule::new("self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.')")
+        .message("kubeletRootDir must be an absolute path without '.', '..' or a trailing slash, e.g. /var/lib/kubelet"))]
     pub kubelet_root_dir: String,
 
     /// NVIDIA settings.
@@ -124,6 +140,10 @@ pub struct NodeSelector {
     #[x_kube(
         validation = Rule::new("self.all(k, size(self[k]) <= 63)")
             .message("matchLabels values must have at most 63 characters: no node can carry a longer label value (feature discovery drops such labels); select by another label"),
+        validation = Rule::new("self.all(k, k.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$'))")
+            .message("matchLabels must be keyed by label keys: an optional DNS prefix and '/', then at most 63 letters, digits, '-', '_' or '.'"),
+        validation = Rule::new("self.all(k, size(self[k]) > 63 || self[k].matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))")
+            .message("matchLabels values must be letters, digits, '-', '_' or '.', starting and ending with a letter or digit: no node can carry another label value"),
         validation = Rule::new("self.all(k, !k.startsWith('freehold.'))")
             .message("matchLabels must not use Freehold's own labels: they are what the selector decides")
     )]
@@ -144,16 +164,25 @@ pub struct NodeSelector {
 pub struct NodeSelectorRequirement {
     /// Label key.
     #[schemars(length(min = 1, max = 317))]
-    #[x_kube(validation = Rule::new("!self.startsWith('freehold.')")
-        .message("key must not be one of Freehold's own labels: they are what the selector decides"))]
+    #[x_kube(
+        validation = Rule::new("self.matches('^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')")
+            .message("key must be a label key: an optional DNS prefix and '/', then at most 63 letters, digits, '-', '_' or '.'"),
+        validation = Rule::new("!self.startsWith('freehold.')")
+            .message("key must not be one of Freehold's own labels: they are what the selector decides")
+    )]
     pub key: String,
     /// How the label is compared.
     pub operator: SelectorOperator,
     /// Values for `In` and `NotIn`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 32), inner(length(max = 253)))]
-    #[x_kube(validation = Rule::new("self.all(v, size(v) <= 63)")
-        .message("values must have at most 63 characters each: no node can carry a longer label value"))]
+    // 120 rather than 253: what the regular expression may cost grows with it, and 64 is enough to say what is wrong.
+    #[schemars(length(max = 32), inner(length(max = 120)))]
+    #[x_kube(
+        validation = Rule::new("self.all(v, size(v) <= 63)")
+            .message("values must have at most 63 characters each: no node can carry a longer label value"),
+        validation = Rule::new("self.all(v, size(v) > 63 || v.matches('^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$'))")
+            .message("values must be letters, digits, '-', '_' or '.', starting and ending with a letter or digit: no node can carry another label value")
+    )]
     pub values: Vec<String>,
 }
 

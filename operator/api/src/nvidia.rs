@@ -13,14 +13,16 @@ pub struct Nvidia {
     /// Where the driver is installed on the host: `/` for a driver of the host itself, `/run/nvidia/driver` for a containerised one.
     #[serde(default = "default_driver_root")]
     #[schemars(length(max = 253))]
-    #[x_kube(validation = Rule::new("self == '/' || (self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.contains('/../') && !self.endsWith('/..'))")
-        .message("driverRoot must be an absolute path without '..' or a trailing slash, e.g. / or /run/nvidia/driver"))]
+    #[x_kube(validation = Rule::new("self == '/' || (self.matches('^(/[A-Za-z0-9._-]+)+$') && !self.contains('/../') && !self.endsWith('/..') && !self.contains('/./') && !self.endsWith('/.'))")
+        .message("driverRoot must be an absolute path without '.', '..' or a trailing slash, e.g. / or /run/nvidia/driver"))]
     pub driver_root: String,
     /// RuntimeClass of the device plugin's pods; it must exist. The NVIDIA runtime behind it injects the driver and the device
     /// nodes. Without it the driver is mounted from `driverRoot`, and the device nodes come from a default runtime that is
     /// NVIDIA's, or with `devicePlugin.compatWithCPUManager: true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("runtimeClassName must be the name of a RuntimeClass (lower-case letters, digits, '-' and '.'), e.g. nvidia"))]
     pub runtime_class_name: Option<String>,
     /// Accept a driver whose version cannot be read. Without it such a node is blocked, since a floor cannot be checked.
     #[serde(default)]
@@ -47,7 +49,9 @@ fn default_driver_root() -> String {
     validation = Rule::new("(has(self.timeSlicing) ? 1 : 0) + (has(self.mps) ? 1 : 0) + (has(self.config) ? 1 : 0) <= 1")
         .message("timeSlicing, mps and config exclude each other: the plugin honours one sharing configuration; keep one"),
     validation = Rule::new("!has(self.mps) || !has(self.migStrategy) || self.migStrategy == 'None'")
-        .message("mps cannot be combined with migStrategy Single or Mixed: the plugin refuses MPS on MIG devices; set migStrategy: None or remove mps")
+        .message("mps cannot be combined with migStrategy Single or Mixed: the plugin refuses MPS on MIG devices; set migStrategy: None or remove mps"),
+    validation = Rule::new("!has(self.timeSlicing) || (has(self.migStrategy) && self.migStrategy == 'Mixed') || self.timeSlicing.resources.all(r, !r.name.startsWith('nvidia.com/mig-'))")
+        .message("timeSlicing of nvidia.com/mig-<profile> needs migStrategy Mixed, which alone advertises it: set migStrategy: Mixed, or share nvidia.com/gpu")
 )]
 pub struct DevicePlugin {
     /// How MIG devices are advertised.
@@ -190,9 +194,13 @@ pub struct SharedResource {
 pub struct ConfigRef {
     /// ConfigMap.
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("name must be the name of a ConfigMap (lower-case letters, digits, '-' and '.')"))]
     pub name: String,
     /// Key that holds the plugin's configuration file (`version: v1`).
     #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[-._a-zA-Z0-9]+$') && self != '.' && !self.startsWith('..')")
+        .message("key must be a key of a ConfigMap (letters, digits, '-', '_' and '.'), e.g. config.yaml"))]
     pub key: String,
 }
 

@@ -39,13 +39,17 @@ pub struct Size {
     /// Namespaces to keep a ResourceClaimTemplate in. One that does not exist yet gets it when it appears.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 63)))]
-    #[x_kube(merge_strategy = ListMerge::Set)]
+    #[x_kube(
+        merge_strategy = ListMerge::Set,
+        validation = Rule::new("self.all(n, n.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$'))")
+            .message("namespaces must be DNS labels (lower-case letters, digits and '-'): no namespace can have another name")
+    )]
     pub namespaces: Vec<String>,
     /// DeviceClass to keep for this size. Without it the templates use the vendor's own class and carry the selectors themselves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(
-        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')")
+        validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
             .message("deviceClassName must be a DNS name (lower-case letters, digits, '-' and '.'), e.g. hybrid-large-gpu"),
         validation = Rule::new("!(self in ['gpu.nvidia.com', 'mig.nvidia.com', 'vfio.gpu.nvidia.com', 'neuron.aws.com'])")
             .message("deviceClassName must not be a vendor's own class: Freehold keeps those itself; choose a name of your own")
@@ -62,12 +66,14 @@ pub struct Size {
     /// Attribute that all devices of the claim must share, e.g. `resource.aws.com/devicegroup4_id`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 3, max = 127))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z_][A-Za-z0-9_]*$')")
-        .message("alignBy must be a fully qualified device attribute: <domain>/<name>, e.g. resource.aws.com/devicegroup4_id"))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*/[A-Za-z_][A-Za-z0-9_]{0,31}$') && self.indexOf('/') <= 63")
+        .message("alignBy must be a fully qualified device attribute: <domain>/<name> of at most 63 and 32 characters, e.g. resource.aws.com/devicegroup4_id"))]
     pub align_by: Option<String>,
     /// CEL expressions over `device`, all of which must hold; checked by the API server as part of the template.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 4096)))]
+    #[x_kube(validation = Rule::new("self.all(s, s.trim() != '')")
+        .message("selectors must be CEL expressions over device, not blank"))]
     pub selectors: Vec<String>,
     /// Logical NeuronCore setting for the claim, 1 or 2, on Trn2 and Trn3 only.
     #[serde(default, skip_serializing_if = "Option::is_none")]

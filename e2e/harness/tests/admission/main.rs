@@ -209,8 +209,8 @@ async fn there_is_one_accelerator_cluster_and_the_refusal_says_what_to_do() {
 async fn names_of_cohorts_sizes_and_shared_resources_are_unique() {
     let desk = Desk::open().await;
     for (list, name, field) in [
-        ("/spec/cohorts", "forge", "spec.cohorts[5]"),
-        ("/spec/sizes", "bench", "spec.sizes[2]"),
+        ("/spec/cohorts", "press", "spec.cohorts[5]"),
+        ("/spec/sizes", "anvil", "spec.sizes[2]"),
         (
             "/spec/cohorts/0/nvidia/devicePlugin/timeSlicing/resources",
             "nvidia.com/gpu",
@@ -219,7 +219,7 @@ async fn names_of_cohorts_sizes_and_shared_resources_are_unique() {
     ] {
         let mut document = document::full();
         let list = document.pointer_mut(list).unwrap().as_array_mut().unwrap();
-        list.push(list[0].clone());
+        list.push(list.last().unwrap().clone());
         let status = desk.try_create(&document).await.expect_err(field);
         let sentence = format!("Duplicate value: {{\"name\":\"{name}\"}}");
         assert_eq!(complaints(&status), [(field.into(), sentence)]);
