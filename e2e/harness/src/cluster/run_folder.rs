@@ -100,11 +100,11 @@ fn sweep(runs: &Path) -> Result<()> {
             continue;
         }
         forget_data(&path);
-        let age = lock
-            .metadata()?
-            .modified()
-            .ok()
-            .and_then(|modified| SystemTime::now().duration_since(modified).ok());
+        // The folder last changed when its data went, here or at the cluster's own end.
+        let changed = fs::metadata(&path)
+            .and_then(|folder| folder.modified())
+            .ok();
+        let age = changed.and_then(|changed| SystemTime::now().duration_since(changed).ok());
         if age.is_some_and(|age| age > KEPT_FOR) {
             let _ = fs::remove_dir_all(&path);
         }
