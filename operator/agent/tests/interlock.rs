@@ -192,6 +192,21 @@ fn a_holder_takes_the_lock_again_that_somebody_removed() {
 }
 
 #[test]
+fn a_word_written_by_hand_does_not_let_a_second_owner_in() {
+    let node = Node::new();
+    node.tree.word("nvidia", "dra");
+    let dra = node.pod("dra", "dra");
+    becomes_held(&node.mark("dra"));
+    node.tree.word("nvidia", "device-plugin");
+    let plugin = node.pod("plugin", "device-plugin");
+    plugin.says("waiting: another process of this node holds the lock of nvidia");
+    dra.says(
+        "holding nvidia for dra, but the owner word of nvidia is device-plugin, this pod is dra",
+    );
+    assert!(!probe(&node.mark("plugin")) && probe(&node.mark("dra")));
+}
+
+#[test]
 fn a_sidecar_is_small_and_sleeps() {
     let node = Node::new();
     node.tree.word("nvidia", "dra");

@@ -61,47 +61,70 @@ impl Hold {
 
     /// One look: what is to be said about it, and when to look again.
     fn look(&self, held: &mut Option<Lock>) -> (String, Duration) {
-        match self.try_hold(held) {
-            Ok(()) => (
-                format!("holding {} for {}", self.vendor.key(), self.owner.word()),
+        if let Some(lock) = held {
+            let trouble = self
+                .keep(lock)
+                .err()
+                .map(|trouble| format!(", but {trouble}"))
+                .unwrap_or_default();
+            return (
+                format!(
+                    "holding {} for {}{trouble}",
+                    self.vendor.key(),
+                    self.owner.word()
+                ),
                 CHECK,
-            ),
+            );
+        }
+        match self.take() {
+            Ok(lock) => {
+                *held = Some(lock);
+                (
+                    format!("holding {} for {}", self.vendor.key(), self.owner.word()),
+                    CHECK,
+                )
+            }
             Err(reason) => (format!("waiting: {reason}"), LOOK),
         }
     }
 
-    fn try_hold(&self, held: &mut Option<Lock>) -> Result<(), String> {
-        let Self {
-            vendor,
-            owner,
-            directory,
-            mark,
-        } = self;
-        let (vendor, mine) = (vendor.key(), owner.word());
-        if let Some(lock) = held {
-            match lock.is_current() {
-                Ok(true) => return Ok(()),
-                // The operand runs, so nothing is let go: the lock that others will try is taken as well, if it is free.
-                Ok(false) => {}
-                Err(error) => {
-                    return Err(format!(
-                        "the lock in {} cannot be checked: {error}",
-                        directory.display()
-                    ));
-                }
-            }
-            let fresh = Lock::try_take(directory)
-                .map_err(|error| format!("the lock in {}: {error}", directory.display()))?;
+    /// Takes lock and word, and makes the mark.
+    fn take(&self) -> Result<Lock, String> {
+        let (vendor, directory) = (self.vendor.key(), self.directory.display());
+        // Looked at before the lock is tried, so that pods of the wrong owner never stand in the way of those who may.
+        self.has_word()?;
+        let lock = Lock::try_take(&self.directory)
+            .map_err(|error| {
+                format!("the lock of {vendor} in {directory} cannot be taken: {error}")
+            })?
+            .ok_or_else(|| format!("another process of this node holds the lock of {vendor}"))?;
+        self.has_word()?;
+        started::put(&self.mark)
+            .map_err(|error| format!("{} cannot be written: {error}", self.mark.display()))?;
+        Ok(lock)
+    }
+
+    /// Looks after what is held. The operand runs, and this process cannot stop it: letting go would let a second owner in, so
+    /// whatever somebody did by hand in the directory, the lock is kept, and the one that others will try is taken as well.
+    fn keep(&self, lock: &mut Lock) -> Result<(), String> {
+        let directory = self.directory.display();
+        let current = lock
+            .is_current()
+            .map_err(|error| format!("the lock in {directory} cannot be checked: {error}"))?;
+        if !current {
+            let fresh = Lock::try_take(&self.directory)
+                .map_err(|error| format!("the lock in {directory}: {error}"))?;
             *lock = fresh.ok_or_else(|| {
-                format!(
-                    "somebody removed the lock in {} and another process holds the new one",
-                    directory.display()
-                )
+                format!("somebody removed the lock in {directory}, and another process holds the new one")
             })?;
-            return Ok(());
         }
-        let belongs = |word: std::io::Result<Option<Owner>>| match word {
-            Ok(Some(word)) if word == *owner => Ok(()),
+        self.has_word()
+    }
+
+    fn has_word(&self) -> Result<(), String> {
+        let (vendor, mine) = (self.vendor.key(), self.owner.word());
+        match word::read(&self.directory) {
+            Ok(Some(word)) if word == self.owner => Ok(()),
             Ok(Some(word)) => Err(format!(
                 "the owner word of {vendor} is {}, this pod is {mine}",
                 word.word()
@@ -111,23 +134,8 @@ impl Hold {
             )),
             Err(error) => Err(format!(
                 "the owner word of {vendor} in {}: {error}",
-                directory.display()
+                self.directory.display()
             )),
-        };
-        // Looked at before the lock is tried, so that pods of the wrong owner never stand in the way of those who may.
-        belongs(word::read(directory))?;
-        let lock = Lock::try_take(directory)
-            .map_err(|error| {
-                format!(
-                    "the lock of {vendor} in {} cannot be taken: {error}",
-                    directory.display()
-                )
-            })?
-            .ok_or_else(|| format!("another process of this node holds the lock of {vendor}"))?;
-        belongs(word::read(directory))?;
-        started::put(mark)
-            .map_err(|error| format!("{} cannot be written: {error}", mark.display()))?;
-        *held = Some(lock);
-        Ok(())
+        }
     }
 }

@@ -113,8 +113,7 @@ fn find_parents(
                     slice: Some(slice.to_owned()),
                 });
             }
-            // Services and sessions hold no pods, and there may be hundreds of them. Files have no extension-less depth
-            // worth a look either: interface files all contain a dot or an underscore.
+            // Services and sessions hold no pods, and there may be hundreds of them.
             _ if depth > 0 && !is_leaf(&name) => find_parents(host, &path, depth - 1, found)?,
             _ => {}
         }

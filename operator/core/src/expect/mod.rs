@@ -247,7 +247,10 @@ fn nvidia_plugin(cohort: &Cohort, report: &VendorReport) -> Result<Expected, Blo
             resources.insert(NVIDIA_GPU.to_owned(), profiles.values().sum());
         }
         MigStrategy::Mixed => {
-            if geometry.instances().contains_key(MigProfileCount::UNKNOWN_PROFILE) {
+            if geometry
+                .instances()
+                .contains_key(MigProfileCount::UNKNOWN_PROFILE)
+            {
                 return Err(Blocker::new(
                     Reason::UnknownGeometry,
                     format!(
