@@ -46,6 +46,7 @@ bench: tools ## Prints figures: memory, rendering, planning
 .PHONY: generate
 generate: tools ## Regenerates crds/ and the chart's copies
 	$(CARGO) run --locked --quiet -p freehold-api --bin crdgen -- crds
+	sh charts/generate.sh
 
 .PHONY: lint
 lint: tools ## Formatting, lints, licences and duplicates of dependencies
