@@ -13,7 +13,10 @@ use std::{
     process::Command,
 };
 
-use freehold_e2e::cluster::{Binaries, Options, Release, TestCluster};
+use freehold_e2e::{
+    cluster::{Binaries, Options, Release, TestCluster},
+    install::Programs,
+};
 use serde_json::{Value, json};
 
 fn repository(path: &str) -> PathBuf {
@@ -339,4 +342,57 @@ async fn a_release_installs_upgrades_and_leaves_intent_and_operands_behind() {
     assert!(gone.contains("not found"), "{gone}");
     // A second installation takes over what was left.
     run(&["install", "freehold", chart]);
+}
+
+#[tokio::test]
+async fn the_check_before_an_uninstallation_refuses_while_an_intent_exists() {
+    let programs = Programs::build().unwrap();
+    let cluster = TestCluster::start(Options::named("uninstall").unwrap().api_server_only())
+        .await
+        .unwrap();
+    let check = || {
+        let mut command = Command::new(&programs.operator);
+        command
+            .arg("uninstall-check")
+            .env("KUBECONFIG", cluster.kubeconfig_admin());
+        command
+    };
+    output(&mut check());
+    cluster.apply_dir(repository("crds")).await.unwrap();
+    output(&mut check());
+    let intent = fs::read_to_string(repository("config/samples/acceleratorcluster.yaml")).unwrap();
+    cluster.apply_yaml(&intent).await.unwrap();
+    let refused = refusal(&mut check());
+    assert!(
+        refused.contains("kubectl delete acceleratorcluster cluster"),
+        "{refused}"
+    );
+
+    let hold = r#"{"metadata": {"finalizers": ["freehold.dev/teardown"]}}"#;
+    output(cluster.kubectl().args([
+        "patch",
+        "acceleratorcluster/cluster",
+        "--type=merge",
+        "--patch",
+        hold,
+    ]));
+    output(
+        cluster
+            .kubectl()
+            .args(["delete", "acceleratorcluster/cluster", "--wait=false"]),
+    );
+    let refused = refusal(&mut check());
+    assert!(
+        refused.contains("is still handing its nodes back"),
+        "{refused}"
+    );
+    let release = r#"{"metadata": {"finalizers": null}}"#;
+    output(cluster.kubectl().args([
+        "patch",
+        "acceleratorcluster/cluster",
+        "--type=merge",
+        "--patch",
+        release,
+    ]));
+    output(&mut check());
 }

@@ -20,6 +20,7 @@ mod observe;
 mod options;
 mod publish;
 mod serve;
+mod uninstall;
 mod wanted;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -29,6 +30,7 @@ use kube::{Client, Config};
 use prometheus_client::registry::Registry;
 
 pub use options::Options;
+pub use uninstall::uninstall_check;
 
 /// Runs until SIGTERM or SIGINT.
 ///
