@@ -69,7 +69,7 @@ subjects: [{kind: ServiceAccount, name: dra, namespace: lodge}]
 apiVersion: resource.k8s.io/v1
 kind: DeviceClass
 metadata: {name: whole-gpu}
-spec: {selectors: [{cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"}}]}
+spec: {extendedResourceName: lodge.example.com/gpu, selectors: [{cel: {expression: "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'"}}]}
 ---
 apiVersion: resource.k8s.io/v1
 kind: ResourceClaimTemplate
@@ -186,6 +186,7 @@ async fn simulated_nodes_behave_as_real_ones() {
     an_auto_mode_node_advertises_by_itself(&fleet).await;
     a_device_plugin_serves_pods_and_leaves_a_zero_behind(&cluster, &fleet, &client).await;
     a_claim_is_allocated_prepared_and_needs_its_driver_to_go(&cluster, &fleet, &client).await;
+    a_plain_request_can_be_served_by_a_claim(&cluster, &fleet, &client).await;
     a_force_deleted_pod_can_leave_a_holder(&cluster, &fleet, &client).await;
     a_driver_waits_for_the_kernel_driver_without_an_error(&cluster, &fleet, &client).await;
     a_reboot_and_a_replacement_are_seen(&fleet).await;
@@ -360,6 +361,39 @@ async fn a_claim_is_allocated_prepared_and_needs_its_driver_to_go(
         .unwrap();
 }
 
+async fn a_plain_request_can_be_served_by_a_claim(
+    cluster: &TestCluster,
+    fleet: &Fleet,
+    client: &Client,
+) {
+    if cluster.version().starts_with("v1.34") {
+        return;
+    }
+    let node = fleet.node("granite-2").unwrap();
+    cluster
+        .apply_yaml(&plugin_pod("plain", "lodge.example.com/gpu", 1))
+        .await
+        .unwrap();
+    let pod = wait_for_phase(client, "plain", "Running").await;
+    assert!(
+        pod.status
+            .as_ref()
+            .unwrap()
+            .extended_resource_claim_status
+            .is_some()
+    );
+    assert!(claim_state(&node).contains(&pod.uid().unwrap()));
+    assert!(
+        !checkpoint(&node).contains(&pod.uid().unwrap()),
+        "no device plugin gave it anything"
+    );
+    pods(client)
+        .delete("plain", &DeleteParams::default())
+        .await
+        .unwrap();
+    wait_until_gone(client, "plain").await;
+}
+
 async fn a_force_deleted_pod_can_leave_a_holder(
     cluster: &TestCluster,
     fleet: &Fleet,
@@ -444,6 +478,26 @@ async fn a_reboot_and_a_replacement_are_seen(fleet: &Fleet) {
             .clone()
     };
     assert_ne!(boot(&before), boot(&after));
+    wait_for("the driver's pod to show its restart", SOON, async || {
+        let found = pods(&fleet.admin())
+            .list(&ListParams::default().labels("app=dra-b"))
+            .await?
+            .items
+            .pop();
+        let statuses = found
+            .and_then(|pod| pod.status?.container_statuses)
+            .unwrap_or_default();
+        let restarted = statuses
+            .iter()
+            .any(|status| status.ready && status.restart_count == 1);
+        Ok(if restarted {
+            Ok(())
+        } else {
+            Err(format!("{statuses:?}"))
+        })
+    })
+    .await
+    .unwrap();
     assert_eq!(before.uid(), after.uid());
 
     node.delete().await.unwrap();

@@ -218,7 +218,7 @@ impl Board {
         }
     }
 
-    /// The pod status, as a merge patch that can meet only this very pod.
+    /// The pod status, as a strategic merge patch that can meet only this very pod.
     #[must_use]
     pub fn patch(&self) -> Value {
         let Content { views, verdict } = self
@@ -280,9 +280,9 @@ impl Board {
                 "message": (!message.is_empty()).then_some(message),
                 "startTime": self.since,
                 "hostIP": self.host,
-                "hostIPs": [{"ip": self.host}],
+                "hostIPs": [{"$patch": "replace"}, {"ip": self.host}],
                 "podIP": begun.then_some(&self.address),
-                "podIPs": if begun { json!([{"ip": self.address}]) } else { json!(null) },
+                "podIPs": if begun { json!([{"$patch": "replace"}, {"ip": self.address}]) } else { json!(null) },
                 "qosClass": null,
                 "conditions": [
                     condition("PodReadyToStartContainers", begun, "PodSandboxNotReady"),

@@ -103,13 +103,16 @@ async fn publish(node: Arc<SimNode>, pod: Arc<Pod>, board: Arc<Board>) {
         tokio::time::sleep(TOGETHER).await;
         changes.borrow_and_update();
         let patch = board.patch();
-        if patch != last {
-            node.until(|state| state.up.then_some(())).await;
-            match send_status(&node, &pod, &patch).await {
-                Ok(()) => last = patch,
-                Err(error) => {
-                    tracing::debug!(node = node.name, pod = pod.name_any(), %error, "report pod status");
-                }
+        if patch == last {
+            continue;
+        }
+        node.until(|state| state.up.then_some(())).await;
+        match send_status(&node, &pod, &patch).await {
+            Ok(()) => last = patch,
+            Err(error) => {
+                tracing::warn!(node = node.name, pod = pod.name_any(), %error, "report pod status");
+                node.shared.clock.sleep(real::MOUNT_RETRY).await;
+                changes.mark_changed();
             }
         }
     }
