@@ -1,6 +1,5 @@
 //! `docs/reasons.md` is written from the table of reasons; `UPDATE_DOCS=1 cargo test -p freehold-core --test reasons` writes it.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use freehold_core::blocker::Reason;
@@ -23,32 +22,24 @@ The IDs are stable. The kind says how a reason counts:
 ";
 
 fn page() -> String {
-    let mut page = HEAD.to_owned();
-    page.push_str("| ID | reason | kind |\n|---|---|---|\n");
-    for reason in Reason::ALL {
+    let row = |reason: &Reason| {
         let (id, kind) = (reason.id(), reason.kind().name());
-        writeln!(
-            page,
-            "| [{id}](#{}) | `{reason}` | {kind} |",
-            id.to_lowercase()
-        )
-        .expect("a string takes everything");
-    }
-    for reason in Reason::ALL {
+        format!("| [{id}](#{}) | `{reason}` | {kind} |\n", id.to_lowercase())
+    };
+    let section = |reason: &Reason| {
         let (id, kind, meaning, next) = (
             reason.id(),
             reason.kind().name(),
             reason.meaning(),
             reason.next_step(),
         );
-        write!(
-            page,
-            "\n## {id}\n\n**{reason}** ({kind}). {meaning}\n\nWhat to do: {next}\n"
-        )
-        .expect("a string takes everything");
-    }
+        format!("\n## {id}\n\n**{reason}** ({kind}). {meaning}\n\nWhat to do: {next}\n")
+    };
+    let rows: String = Reason::ALL.iter().map(row).collect();
+    let sections: String = Reason::ALL.iter().map(section).collect();
     // Angle brackets would read as HTML.
-    page.replace("<node>", "NODE")
+    format!("{HEAD}| ID | reason | kind |\n|---|---|---|\n{rows}{sections}")
+        .replace("<node>", "NODE")
         .replace("<key>", "KEY")
         .replace("<pod>", "POD")
         .replace("<name>", "NAME")

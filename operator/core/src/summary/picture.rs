@@ -158,32 +158,21 @@ impl<'a> Picture<'a> {
                 )
             }
             None if self.concerned == 0 => {
-                let message =
-                    "No node matches the selector. Nodes are taken in as soon as one does.";
+                let message = "No node matches. Nodes are taken in as soon as one does.";
                 (Truth::False, "NoMatchingNodes", message.to_owned())
             }
-            None if self.unready > 0 && waiting => {
+            None if self.unready > 0 && (waiting || self.advancing == 0) => {
                 (Truth::False, "Waiting", format!("{so_far} {}", others()))
             }
             None if self.unready > 0 => {
                 let moving = self.advancing;
-                (
-                    Truth::False,
-                    "HandoverUnderWay",
-                    format!(
-                        "{so_far} {moving} on the way to what is wanted. {}",
-                        others()
-                    ),
-                )
-            }
-            None => {
                 let message = format!(
-                    "All {} nodes advertise what they should{}.",
-                    self.concerned,
-                    text::excluded(&self.counts)
+                    "{so_far} {moving} on the way to what is wanted. {}",
+                    others()
                 );
-                (Truth::True, "AllNodesReady", message)
+                (Truth::False, "HandoverUnderWay", message)
             }
+            None => (Truth::True, "AllNodesReady", so_far),
         }
     }
 

@@ -148,14 +148,14 @@ fn conditions_of_a_cohort_follow_from_its_nodes() {
         (
             "a handover waits for its turn",
             held_and(&[at("c", Step::Hold, Some(Reason::BudgetExhausted))]),
-            (False, "HandoverUnderWay"),
+            (False, "Waiting"),
             (True, "Waiting"),
             (False, "AsExpected"),
         ),
         (
             "paused",
             held_and(&[at("c", Step::Hold, Some(Reason::Paused))]),
-            (False, "HandoverUnderWay"),
+            (False, "Waiting"),
             (False, "RolloutPaused"),
             (False, "AsExpected"),
         ),
