@@ -34,13 +34,13 @@ pub(crate) struct Verdict {
 }
 
 impl Pass<'_> {
-    /// Decides from caches, or from `fresh` reads where given.
+    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted.
     pub(crate) fn decide(
         &self,
         vendor: Vendor,
         node: &NodeEntry,
         fresh: Option<&FreshView>,
-        may_start: Result<(), Blocker>,
+        may_start: impl Fn(Option<&str>) -> Result<(), Blocker>,
         step_s: u64,
     ) -> Verdict {
         let read = fresh.and_then(|fresh| fresh.node.clone()).map(|node| NodeEntry::new(node, self.label_keys));
@@ -65,6 +65,11 @@ impl Pass<'_> {
         {
             assignment.want = Want::Hold(why.clone());
         }
+        let wanted_cohort = match &assignment.want {
+            Want::Owner(target) => Some(target.cohort.as_str()),
+            Want::Nothing | Want::Hold(_) => None,
+        };
+        let may_start = may_start(wanted_cohort);
         let operands = self.world.operands(name, vendor);
         let (fence_seen_s, advert_stable_s) = self.world.held_for(name, vendor, self.now);
         let facts = Facts {

@@ -10,15 +10,12 @@ use tokio::task::JoinHandle;
 
 use crate::options::Options;
 
-/// Name of the Lease.
-const LEASE: &str = "freehold-operator";
-
 /// Takes part in the election; the receiver tells whether this replica leads.
 ///
 /// # Errors
 /// When the Lease cannot be made or read.
 pub(crate) async fn join(client: Client, options: &Options) -> anyhow::Result<(watch::Receiver<bool>, JoinHandle<()>)> {
-    let manager = LeaseManagerBuilder::new(client, LEASE)
+    let manager = LeaseManagerBuilder::new(client, names::LEASE)
         .with_namespace(names::SYSTEM_NAMESPACE)
         .with_identity(&options.identity)
         .with_field_manager(format!("{}-lease-{}", names::CONTROLLER_FIELD_MANAGER, options.identity))
@@ -26,7 +23,7 @@ pub(crate) async fn join(client: Client, options: &Options) -> anyhow::Result<(w
         .with_grace(options.lease_seconds / 2)
         .build()
         .await
-        .with_context(|| format!("Lease {}/{LEASE}", names::SYSTEM_NAMESPACE))?;
+        .with_context(|| format!("Lease {}/{}", names::SYSTEM_NAMESPACE, names::LEASE))?;
     let (leading, task) = manager.watch().await;
     let task = tokio::spawn(async move {
         match task.await {

@@ -6,6 +6,7 @@
 
 mod keep;
 mod nodes;
+mod pace;
 mod tell;
 
 use std::collections::{BTreeSet, HashMap};
@@ -29,6 +30,7 @@ use crate::serve::Readiness;
 use crate::wanted::Wanted;
 use keep::Keeper;
 use nodes::{NodeState, Reply};
+use pace::Pacer;
 use tell::Teller;
 
 /// Changes under way between the watches and the engine. Enough that a burst does not stop the watches, little enough that a
@@ -57,6 +59,7 @@ pub(crate) struct Engine {
     wanted: Option<Arc<Wanted>>,
     nodes: HashMap<String, NodeState>,
     timers: BTreeSet<(Instant, String)>,
+    pacer: Pacer,
     keeper: Keeper,
     teller: Teller,
     server_version: String,
@@ -120,6 +123,7 @@ impl Engine {
             wanted: None,
             nodes: HashMap::new(),
             timers: BTreeSet::new(),
+            pacer: Pacer::default(),
             keeper: Keeper::default(),
             teller: Teller::default(),
             server_version,
@@ -167,6 +171,10 @@ impl Engine {
             self.metrics.watch_failures.get_or_create(&KindLabel { kind }).inc();
             tracing::warn!(kind, error, "watch failed; it starts again by itself");
         }
+        if matches!(event, Event::Cluster(_)) {
+            // The confirmation of a mass change is an annotation.
+            self.pacer.something_changed();
+        }
         self.world.apply(event, now);
     }
 
@@ -183,7 +191,7 @@ impl Engine {
     /// When something is due without any change.
     fn alarm(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.next_discovery, self.keeper.due(), self.teller.due()].into_iter().flatten().min()
+        [timer, self.next_discovery, self.pacer.due(), self.keeper.due(), self.teller.due()].into_iter().flatten().min()
     }
 
     /// Looks again at what changed or is due.
@@ -204,6 +212,9 @@ impl Engine {
             self.timers.remove(&(at, name.clone()));
             self.world.dirty.nodes.insert(name);
         }
+        self.look_at_nodes(now);
+        self.pace(now);
+        // Who was just let start is looked at in the same turn.
         self.look_at_nodes(now);
         self.keep_objects(now);
         self.tell_cluster(now);

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use freehold_api::AcceleratorNode;
-use freehold_core::blocker::Blocker;
 use freehold_core::summary::TenureOutcome;
 use freehold_core::tenure::{Step, Write};
 use freehold_core::vendor::{PerVendor, Vendor};
@@ -94,7 +93,6 @@ impl Engine {
         let mut act = None;
         let mut wake: Option<u64> = None;
         for vendor in Vendor::ALL {
-            let may_start = self.may_start(name, vendor);
             let step_s = self.step_seconds(name, vendor);
             let pass = Pass {
                 world: &self.world,
@@ -105,7 +103,7 @@ impl Engine {
                 label_keys: self.node_watch.as_ref().map(|(keys, _)| &**keys).unwrap_or(&wanted.no_keys),
                 now,
             };
-            let verdict = pass.decide(vendor, &entry, None, may_start, step_s);
+            let verdict = pass.decide(vendor, &entry, None, |cohort| self.may_start(name, vendor, cohort), step_s);
             wake = [wake, verdict.decision.wake_s].into_iter().flatten().min();
             if verdict.decision.needs_fresh {
                 // Only the answer on fresh reads is worth telling; this one lacks half the facts.
@@ -155,6 +153,7 @@ impl Engine {
         if assignment.cohort.is_none() && holding.is_none() && !has_part && decision.step == Step::None {
             if state.outcomes.get_mut(vendor).take().is_some() {
                 state.tell_at.get_or_insert(now);
+                self.pacer.something_changed();
             }
             return;
         }
@@ -184,14 +183,11 @@ impl Engine {
         };
         if known != Some(&outcome) {
             *state.outcomes.get_mut(vendor) = Some(outcome);
+            self.pacer.something_changed();
             let rest = Duration::from_millis(self.options.status_rest_ms);
             state.tell_at = Some(now + rest);
             self.timers.insert((now + rest, name.to_owned()));
         }
-    }
-
-    fn may_start(&self, _name: &str, _vendor: Vendor) -> Result<(), Blocker> {
-        Ok(())
     }
 
     fn step_seconds(&self, name: &str, vendor: Vendor) -> u64 {
@@ -261,7 +257,13 @@ impl Engine {
             label_keys: keys,
             now,
         };
-        let verdict = pass.decide(vendor, &known, Some(&fresh), self.may_start(name, vendor), self.step_seconds(name, vendor));
+        let verdict = pass.decide(
+            vendor,
+            &known,
+            Some(&fresh),
+            |cohort| self.may_start(name, vendor, cohort),
+            self.step_seconds(name, vendor),
+        );
         self.note(name, vendor, &entry, &verdict, now);
         if let Some(seconds) = verdict.decision.wake_s {
             self.timers.insert((now + Duration::from_secs(seconds.max(1)), name.to_owned()));
