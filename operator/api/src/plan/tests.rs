@@ -201,11 +201,6 @@ fn a_problem_names_the_field_what_was_found_and_what_was_expected() {
             "spec.ownerLabel: found 'acme.kubernetes.io/x'",
         ),
         (
-            "{rack: r7}",
-            "{acme.example/allocator: dra}",
-            ".nodeSelector: found 'acme.example/allocator', expected a label of your own",
-        ),
-        (
             "name: zebra",
             "name: Zebra",
             "spec.cohorts[Zebra].name: found 'Zebra'",

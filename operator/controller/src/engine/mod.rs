@@ -173,7 +173,7 @@ impl Engine {
         }
         if matches!(event, Event::Cluster(_)) {
             // The confirmation of a mass change is an annotation.
-            self.pacer.something_changed(now);
+            self.pacer.something_changed();
         }
         self.world.apply(event, now);
     }

@@ -153,7 +153,7 @@ impl Engine {
         if assignment.cohort.is_none() && holding.is_none() && !has_part && decision.step == Step::None {
             if state.outcomes.get_mut(vendor).take().is_some() {
                 state.tell_at.get_or_insert(now);
-                self.pacer.something_changed(now);
+                self.pacer.something_changed();
             }
             return;
         }
@@ -183,7 +183,7 @@ impl Engine {
         };
         if known != Some(&outcome) {
             *state.outcomes.get_mut(vendor) = Some(outcome);
-            self.pacer.something_changed(now);
+            self.pacer.something_changed();
             let rest = Duration::from_millis(self.options.status_rest_ms);
             state.tell_at = Some(now + rest);
             self.timers.insert((now + rest, name.to_owned()));

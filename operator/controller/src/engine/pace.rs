@@ -18,21 +18,22 @@ const INTERVAL: Duration = Duration::from_millis(250);
 #[derive(Default)]
 pub(super) struct Pacer {
     admission: Admission,
-    /// When the answer is due: something changed, or changes by time alone (canaries soak).
-    due: Option<Instant>,
+    changed: bool,
     /// Earliest next answer.
     not_before: Option<Instant>,
+    /// When the answer changes by time alone (canaries soak).
+    due: Option<Instant>,
 }
 
 impl Pacer {
     /// Something that the pace depends on changed.
-    pub(super) fn something_changed(&mut self, now: Instant) {
-        let at = self.not_before.map_or(now, |pause| pause.max(now));
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    pub(super) const fn something_changed(&mut self) {
+        self.changed = true;
     }
 
-    pub(super) const fn due(&self) -> Option<Instant> {
-        self.due
+    pub(super) fn due(&self) -> Option<Instant> {
+        let asked = self.changed.then(|| self.not_before.unwrap_or_else(Instant::now));
+        [asked, self.due].into_iter().flatten().min()
     }
 }
 
@@ -47,6 +48,7 @@ impl Engine {
         if self.pacer.due().is_none_or(|due| due > now) {
             return;
         }
+        self.pacer.changed = false;
         self.pacer.due = None;
         self.pacer.not_before = Some(now + INTERVAL);
         let (Some(wanted), Some(cluster)) = (self.wanted.clone(), self.world.cluster()) else { return };

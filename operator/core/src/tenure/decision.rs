@@ -80,7 +80,7 @@ pub enum RecordWrite {
     },
     /// Raise the term: asks the agent for an attestation.
     RaiseTerm {
-        /// New term, one more than before.
+        /// New term: the fence's value, or one above it for the second attestation.
         term: i64,
     },
     /// Order a layout.

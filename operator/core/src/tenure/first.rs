@@ -12,7 +12,8 @@ use crate::vendor::Owner;
 
 pub(super) fn step(facts: &Facts, record: &RecordFacts) -> Decision {
     if facts.want == Want::Nothing {
-        return Decision::at(Step::None).write(RecordWrite::Clear);
+        // Read fresh: an old picture of the Node could hide a grant that has landed.
+        return Decision::at(Step::None).write_fresh(facts, RecordWrite::Clear);
     }
     if let Some(decision) = standstill(facts) {
         return decision;

@@ -54,7 +54,7 @@ fn restate(facts: &Facts, record: &RecordFacts, owner: Owner) -> Decision {
     };
     Decision::at(Step::HandWord).write_fresh(
         facts,
-        first::order(record, owner, cohort, record.term.saturating_add(2)),
+        first::order(record, owner, cohort, record.term.saturating_add(1)),
     )
 }
 
@@ -67,7 +67,7 @@ fn start(facts: &Facts, record: &RecordFacts) -> Decision {
     if let Err(blocker) = &facts.may_start {
         return Decision::at(Step::Hold).because(blocker.clone());
     }
-    if let Err(unmet) = proofs::report(facts) {
+    if let Err(unmet) = proofs::answer(facts, record) {
         return unmet.decide(facts, Step::Hold);
     }
     raise::fence(facts, record, Step::Fence)

@@ -52,7 +52,10 @@ pub fn layout_in_force(layout: &Layout, report: &VendorReport) -> bool {
 
 fn same_instances(wanted: &[MigProfileCount], found: &[MigProfileCount]) -> bool {
     let total = |instances: &[MigProfileCount]| -> i32 { instances.iter().map(|i| i.count).sum() };
-    if found.iter().any(|i| i.profile == MigProfileCount::UNKNOWN_PROFILE) {
+    if found
+        .iter()
+        .any(|i| i.profile == MigProfileCount::UNKNOWN_PROFILE)
+    {
         total(wanted) == total(found)
     } else {
         wanted == found
@@ -132,7 +135,10 @@ mod tests {
             instances: instances("2g.20gb", 3),
         }]);
         for (count, holds) in [(3, true), (2, false)] {
-            let unnamed = report(1, &[("0", instances(MigProfileCount::UNKNOWN_PROFILE, count))]);
+            let unnamed = report(
+                1,
+                &[("0", instances(MigProfileCount::UNKNOWN_PROFILE, count))],
+            );
             assert_eq!(layout_in_force(&layout, &unnamed), holds, "{count}");
         }
     }

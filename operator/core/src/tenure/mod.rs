@@ -22,14 +22,14 @@
 //!
 //! # Two objects, no transaction
 //!
-//! A write is guarded by the resourceVersion of the one object it goes to; the other object may change meanwhile. Three
+//! A write is guarded by the resourceVersion of the one object it goes to; the other object may change meanwhile. Two
 //! rules close what that leaves open:
-//! - A fence's value is used once. It is one above a term that was read fresh, and a fence never comes down before the term
-//!   has reached its value. So `T = F` can only mean that the term was raised *after* this fence went up.
+//! - A fence's value is used once, and only the raise that was decided when this fence was seen can make the term equal to
+//!   it: the value is two above a term that was read fresh, every other write raises the term by one, and a fence never comes
+//!   down before the term has reached its value. So `T = F` can only mean that the term was raised *after* this fence went
+//!   up.
 //! - An order that was given (`T = F + 2`) is not replaced in place: a change of mind first puts a new fence value on the
 //!   Node, and with that refuses every grant decided before it.
-//! - An order outside a fence that only restates what the label says skips a term, so that it cannot be taken for the raise
-//!   that belongs to a fence.
 
 mod advert;
 mod change;

@@ -40,21 +40,21 @@ fn what_dra_itself_left_behind_does_not_hinder_its_return() {
 
 #[test]
 fn the_way_back_needs_the_vacate_proof_about_the_plugin() {
-    let cases: [(Reason, bool, fn(&mut Facts)); 5] = [
+    let cases: [(Reason, bool, Spoil); 5] = [
         (Reason::AdvertisementLingers, false, |facts| {
             facts.node.allocatable.insert(RESOURCE.into(), 4);
         }),
         (Reason::SocketLingers, false, |facts| {
-            report_mut(facts).plugin_sockets = vec!["nvidia-gpu.sock".into()]
+            report_mut(facts).plugin_sockets = vec!["nvidia-gpu.sock".into()];
         }),
         (Reason::OperandLingers, false, |facts| {
-            facts.operands = vec![operand(Owner::DevicePlugin)]
+            facts.operands = vec![operand(Owner::DevicePlugin)];
         }),
         (Reason::AgentSilent, false, |facts| {
-            report_mut(facts).observed_term = 3
+            report_mut(facts).observed_term = 3;
         }),
         (Reason::DevicesInUse, true, |facts| {
-            report_mut(facts).in_use.device_plugin = 1
+            report_mut(facts).in_use.device_plugin = 1;
         }),
     ];
     for (expected, at_once, spoil) in cases {
@@ -86,16 +86,16 @@ fn a_claim_found_after_the_word_was_handed_on_goes_back_to_the_cohort_that_dra_h
     });
     assert_eq!(
         step(&facts).write,
-        Some(Write::Node(NodeWrite::Fence { term: 6 }))
+        Some(Write::Node(NodeWrite::Fence { term: 7 }))
     );
-    facts.node.fence = Some(6);
-    for term in [6, 7] {
+    facts.node.fence = Some(7);
+    for term in [7, 8] {
         facts.record.as_mut().expect("record").term = term;
         facts.report = Some(answer(term, Some(Owner::DevicePlugin)));
-        let expected = if term == 6 {
-            Some(Write::Record(RecordWrite::RaiseTerm { term: 7 }))
+        let expected = if term == 7 {
+            Some(Write::Record(RecordWrite::RaiseTerm { term: 8 }))
         } else {
-            back_order(8)
+            back_order(9)
         };
         assert_eq!(step(&facts).write, expected);
     }
@@ -115,7 +115,7 @@ fn back_at_dra_the_labels_are_granted_and_the_node_drains_behind_a_new_fence_val
     facts.node.cohort = Some(DRA_COHORT.into());
     assert_eq!(
         step(&facts).write,
-        Some(Write::Node(NodeWrite::Fence { term: 6 }))
+        Some(Write::Node(NodeWrite::Fence { term: 7 }))
     );
 }
 
@@ -124,7 +124,7 @@ fn when_the_late_claim_has_gone_the_way_leads_forward_again() {
     let facts = fresh(dra_left(5), vec![]);
     assert_eq!(
         step(&facts).write,
-        Some(Write::Node(NodeWrite::Fence { term: 6 }))
+        Some(Write::Node(NodeWrite::Fence { term: 7 }))
     );
 }
 

@@ -91,7 +91,7 @@ fn changes_are_classed_by_what_they_take() {
 }
 
 #[test]
-fn a_handover_starts_with_a_fence_one_above_the_freshly_read_term() {
+fn a_handover_starts_with_a_fence_two_above_the_freshly_read_term() {
     for want in [wants(Owner::Dra), Want::Nothing] {
         let facts = held_by(Owner::DevicePlugin, want);
         let cached = step(&facts);
@@ -101,7 +101,7 @@ fn a_handover_starts_with_a_fence_one_above_the_freshly_read_term() {
         );
         assert_eq!(
             step(&fresh(facts, vec![])).write,
-            Some(Write::Node(NodeWrite::Fence { term: 3 }))
+            Some(Write::Node(NodeWrite::Fence { term: 4 }))
         );
     }
 }
@@ -205,6 +205,7 @@ fn dropping_the_layout_leaves_the_geometry_and_needs_no_drain() {
 fn before_revoke_a_change_of_mind_unfences_once_the_term_has_caught_up() {
     let mut facts = draining(Owner::DevicePlugin, wants(Owner::DevicePlugin));
     facts.record.as_mut().expect("record").term = 2;
+    report_mut(&mut facts).observed_term = 2;
     assert_eq!(
         step(&facts).write,
         Some(Write::Record(RecordWrite::RaiseTerm { term: 3 })),
@@ -239,7 +240,7 @@ fn a_word_handed_to_the_wrong_owner_is_replaced_behind_a_new_fence_value() {
     facts.record = Some(record(Some(Owner::Dra), 5));
     assert_eq!(
         step(&facts).write,
-        Some(Write::Node(NodeWrite::Fence { term: 6 }))
+        Some(Write::Node(NodeWrite::Fence { term: 7 }))
     );
     facts.fresh = false;
     assert!(step(&facts).needs_fresh);
@@ -252,7 +253,7 @@ fn an_owner_granted_but_no_longer_wanted_is_drained_behind_a_new_fence_value() {
     facts.record = Some(record(Some(Owner::Dra), 5));
     assert_eq!(
         step(&facts).write,
-        Some(Write::Node(NodeWrite::Fence { term: 6 }))
+        Some(Write::Node(NodeWrite::Fence { term: 7 }))
     );
 }
 

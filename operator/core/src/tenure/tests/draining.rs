@@ -21,6 +21,12 @@ fn the_term_follows_the_fence() {
     facts.record = Some(record(Some(Owner::DevicePlugin), 2));
     assert_eq!(
         step(&facts).write,
+        None,
+        "the agent answers the present term first"
+    );
+    report_mut(&mut facts).observed_term = 2;
+    assert_eq!(
+        step(&facts).write,
         Some(Write::Record(RecordWrite::RaiseTerm { term: 3 }))
     );
 }
@@ -216,21 +222,21 @@ fn the_old_operand_is_seen_gone_before_the_term_is_raised_again() {
 
 #[test]
 fn everything_the_old_owner_left_must_go_before_the_word_is_handed() {
-    let cases: [(Reason, fn(&mut Facts)); 5] = [
+    let cases: [(Reason, Spoil); 5] = [
         (Reason::AdvertisementLingers, |facts| {
             facts.node.allocatable.insert(RESOURCE.into(), 4);
         }),
         (Reason::AdvertisementLingers, |facts| {
-            facts.slices = slices(4)
+            facts.slices = slices(4);
         }),
         (Reason::SocketLingers, |facts| {
-            report_mut(facts).plugin_sockets = vec!["nvidia-gpu.sock".into()]
+            report_mut(facts).plugin_sockets = vec!["nvidia-gpu.sock".into()];
         }),
         (Reason::AgentSilent, |facts| {
-            report_mut(facts).observed_term = 3
+            report_mut(facts).observed_term = 3;
         }),
         (Reason::OperandLingers, |facts| {
-            facts.operands = vec![operand(Owner::DevicePlugin)]
+            facts.operands = vec![operand(Owner::DevicePlugin)];
         }),
     ];
     for (expected, spoil) in cases {

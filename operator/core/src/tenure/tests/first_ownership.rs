@@ -76,7 +76,7 @@ fn the_word_is_handed_only_on_fresh_reads() {
 
 #[test]
 fn nothing_may_be_advertised_registered_or_held_before_a_first_ownership() {
-    let cases: [(Reason, bool, fn(&mut Facts)); 7] = [
+    let cases: [(Reason, bool, Spoil); 7] = [
         (Reason::AdvertisementLingers, false, |facts| {
             facts
                 .node
@@ -84,22 +84,22 @@ fn nothing_may_be_advertised_registered_or_held_before_a_first_ownership() {
                 .insert("nvidia.com/mig-1g.10gb".into(), 2);
         }),
         (Reason::AdvertisementLingers, false, |facts| {
-            facts.slices = slices(4)
+            facts.slices = slices(4);
         }),
         (Reason::SocketLingers, false, |facts| {
-            report_mut(facts).plugin_sockets = vec!["left-over.sock".into()]
+            report_mut(facts).plugin_sockets = vec!["left-over.sock".into()];
         }),
         (Reason::SocketLingers, false, |facts| {
-            report_mut(facts).dra_registered = true
+            report_mut(facts).dra_registered = true;
         }),
         (Reason::OperandLingers, false, |facts| {
-            facts.operands = vec![operand(Owner::Dra)]
+            facts.operands = vec![operand(Owner::Dra)];
         }),
         (Reason::DevicesInUse, true, |facts| {
-            report_mut(facts).in_use.device_plugin = 1
+            report_mut(facts).in_use.device_plugin = 1;
         }),
         (Reason::DevicesInUse, true, |facts| {
-            report_mut(facts).in_use.dra = 1
+            report_mut(facts).in_use.dra = 1;
         }),
     ];
     for (expected, at_once, spoil) in cases {
@@ -200,7 +200,7 @@ fn a_change_of_mind_after_the_word_goes_behind_a_fence() {
     let decision = step(&fresh(facts, vec![]));
     assert_eq!(
         decision.write,
-        Some(Write::Node(NodeWrite::Fence { term: 3 }))
+        Some(Write::Node(NodeWrite::Fence { term: 4 }))
     );
 }
 
@@ -208,7 +208,8 @@ fn a_change_of_mind_after_the_word_goes_behind_a_fence() {
 fn a_node_that_leaves_before_it_was_owned_only_loses_its_record() {
     let mut facts = handed(Owner::Dra);
     facts.want = Want::Nothing;
-    let decision = step(&facts);
+    assert!(step(&facts).needs_fresh);
+    let decision = step(&fresh(facts, vec![]));
     assert_eq!(
         (decision.step, decision.write),
         (Step::None, Some(Write::Record(RecordWrite::Clear)))

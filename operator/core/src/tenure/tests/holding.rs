@@ -157,13 +157,14 @@ fn a_lost_record_is_made_anew_and_restates_what_the_label_says() {
         }))
     );
     facts.record = Some(record(None, 1));
+    facts.report = Some(answer(1, Some(Owner::DevicePlugin)));
     assert!(step(&facts).needs_fresh);
     assert_eq!(
         step(&fresh(facts, vec![])).write,
         Some(Write::Record(RecordWrite::HandWord {
             cohort: PLUGIN_COHORT.into(),
             owner: Owner::DevicePlugin,
-            term: 3,
+            term: 2,
             dra_cohort: None
         }))
     );

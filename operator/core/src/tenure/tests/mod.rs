@@ -23,6 +23,9 @@ const PLUGIN_COHORT: &str = "amber-plugin";
 const DRA_COHORT: &str = "violet-dra";
 const RESOURCE: &str = "nvidia.com/gpu";
 
+/// Takes one proof away.
+type Spoil = fn(&mut Facts);
+
 fn target(owner: Owner) -> Target {
     let (cohort, expected) = match owner {
         Owner::DevicePlugin => (

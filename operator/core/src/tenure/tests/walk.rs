@@ -13,10 +13,10 @@ fn answer_to(facts: &mut Facts, write: &Write) {
         }
         Write::Record(RecordWrite::Clear) => facts.record = None,
         Write::Record(RecordWrite::RaiseTerm { term }) => {
-            facts.record.as_mut().expect("record").term = *term
+            facts.record.as_mut().expect("record").term = *term;
         }
         Write::Record(RecordWrite::Layout { layout }) => {
-            facts.record.as_mut().expect("record").layout = layout.clone()
+            facts.record.as_mut().expect("record").layout = layout.clone();
         }
         Write::Record(RecordWrite::HandWord {
             cohort,
