@@ -9,6 +9,7 @@
 use std::time::{Duration, Instant};
 
 use freehold_e2e::cluster::{Options, TestCluster};
+use freehold_e2e::install::Programs;
 use freehold_e2e::sim::{Fleet, FleetOptions, NodeHandle, Shape, Tree, wait_for};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -153,6 +154,7 @@ async fn simulated_nodes_behave_as_real_ones() {
         .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
         .with_test_writer()
         .init();
+    let programs = Programs::build().unwrap();
     let cluster = TestCluster::start(Options {
         node_lifecycle: true,
         ..Options::named("sim").unwrap()
@@ -190,6 +192,7 @@ async fn simulated_nodes_behave_as_real_ones() {
     a_force_deleted_pod_can_leave_a_holder(&cluster, &fleet, &client).await;
     a_driver_waits_for_the_kernel_driver_without_an_error(&cluster, &fleet, &client).await;
     a_reboot_and_a_replacement_are_seen(&fleet).await;
+    an_operand_starts_only_once_the_real_interlock_holds(&cluster, &fleet, &client).await;
 
     fleet.stop().await;
     cluster.stop().unwrap();
@@ -510,4 +513,101 @@ async fn a_reboot_and_a_replacement_are_seen(fleet: &Fleet) {
         replaced.labels()["node.kubernetes.io/instance-type"],
         "trn2.48xlarge"
     );
+}
+
+/// A device plugin behind the interlock's sidecar, as the controller renders it.
+fn guarded_daemon_set(pool: &str) -> String {
+    let agent = "mirror.example.com/freehold-agent:v7";
+    json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "guarded", "namespace": "lodge"},
+        "spec": {"selector": {"matchLabels": {"app": "guarded"}}, "template": {
+            "metadata": {"labels": {"app": "guarded"}},
+            "spec": {
+                "nodeSelector": {"pool": pool}, "terminationGracePeriodSeconds": 5,
+                "initContainers": [{
+                    "name": "interlock", "image": agent, "restartPolicy": "Always",
+                    "command": ["freehold-agent", "hold", "--vendor", "nvidia", "--owner", "device-plugin",
+                        "--state-dir", "/var/lib/freehold/nvidia", "--started", "/run/freehold/held"],
+                    "startupProbe": {"exec": {"command": ["freehold-agent", "held", "--started", "/run/freehold/held"]}, "periodSeconds": 1},
+                    "volumeMounts": [{"name": "state", "mountPath": "/var/lib/freehold/nvidia"}, {"name": "mark", "mountPath": "/run/freehold"}],
+                }],
+                "containers": [{"name": "plugin", "image": "mirror.example.com/k8s-device-plugin:v9", "command": ["nvidia-device-plugin"]}],
+                "volumes": [
+                    {"name": "state", "hostPath": {"path": "/var/lib/freehold/nvidia", "type": "DirectoryOrCreate"}},
+                    {"name": "mark", "emptyDir": {"medium": "Memory"}},
+                ],
+            },
+        }},
+    })
+    .to_string()
+}
+
+async fn an_operand_starts_only_once_the_real_interlock_holds(
+    cluster: &TestCluster,
+    fleet: &Fleet,
+    client: &Client,
+) {
+    let node = fleet.node("granite-1").unwrap();
+    let lock_is_free = || {
+        node.tree(|tree| {
+            let file = std::fs::File::open(tree.path("/var/lib/freehold/nvidia/lock"))?;
+            Ok(file.try_lock().is_ok())
+        })
+    };
+    cluster.apply_yaml(&guarded_daemon_set("a")).await.unwrap();
+    let sidecar = async || {
+        let pod = pods(client)
+            .list(&ListParams::default().labels("app=guarded"))
+            .await?
+            .items
+            .pop();
+        let statuses = pod
+            .and_then(|pod| pod.status?.init_container_statuses)
+            .unwrap_or_default();
+        anyhow::Ok(statuses.into_iter().next())
+    };
+    wait_for("the sidecar to run", SOON, async || {
+        let running = sidecar()
+            .await?
+            .is_some_and(|status| status.state.is_some_and(|state| state.running.is_some()));
+        Ok(if running {
+            Ok(())
+        } else {
+            Err("not yet".to_owned())
+        })
+    })
+    .await
+    .unwrap();
+    // Long enough for an operand that does not wait to have registered.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(sidecar().await.unwrap().unwrap().started, Some(false));
+    assert_eq!(
+        node.allocatable("nvidia.com/gpu").await.unwrap(),
+        Some(0),
+        "still what the last plugin left behind"
+    );
+
+    node.tree(|tree| tree.write("/var/lib/freehold/nvidia/owner", "device-plugin\n"))
+        .unwrap();
+    node.wait_for_allocatable("nvidia.com/gpu", Some(8), SOON)
+        .await
+        .unwrap();
+    assert!(
+        !lock_is_free().unwrap(),
+        "the sidecar holds the lock for as long as the pod lives"
+    );
+
+    delete_daemon_set(client, "guarded").await;
+    node.wait_for_allocatable("nvidia.com/gpu", Some(0), SOON)
+        .await
+        .unwrap();
+    wait_for("the lock to be free", SOON, async || {
+        Ok(if lock_is_free()? {
+            Ok(())
+        } else {
+            Err("held".to_owned())
+        })
+    })
+    .await
+    .unwrap();
 }
