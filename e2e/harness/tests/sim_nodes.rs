@@ -179,7 +179,8 @@ async fn simulated_nodes_behave_as_real_ones() {
     ];
     let options = FleetOptions {
         scale: SCALE,
-        ..FleetOptions::default()
+        agent: Some(programs.agent),
+        directory: None,
     };
     let fleet = Fleet::start(&cluster, options, nodes).await.unwrap();
     let client = fleet.admin();
