@@ -187,13 +187,7 @@ impl Protocol {
                 world.flights.remove(i);
             }
             Action::AgentReads => world.hand = world.agent_reads(guards),
-            Action::AgentWrites => {
-                // Carries the resourceVersion of the object that the agent saw: a successor refuses it.
-                let hand = world.hand.take();
-                world.report = hand
-                    .filter(|hand| world.record.is_some_and(|record| record.life == hand.life))
-                    .or(world.report);
-            }
+            Action::AgentWrites => world.agent_writes(guards),
             Action::DaemonSetsSync => world.believed = world.node.label,
             Action::DaemonSetCreates(owner) => world.set_pod(owner, Some(Phase::Waiting)),
             Action::DaemonSetDeletes(owner) => delete_pod(world, owner),

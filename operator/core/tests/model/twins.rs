@@ -162,3 +162,22 @@ fn without_the_word() {
         held(Owner::Dra, limits),
     );
 }
+
+#[test]
+fn without_the_word_before_the_reading() {
+    let limits = Limits {
+        pod_deletions: 1,
+        arrivals: 2,
+        force_deletions: 1,
+        lags: LAG,
+        ..QUIET
+    };
+    breaks(
+        "the agent's order of word and reading",
+        Guards {
+            word_before_reading: false,
+            ..ALL_GUARDS
+        },
+        held(Owner::DevicePlugin, limits),
+    );
+}

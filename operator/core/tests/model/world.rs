@@ -24,6 +24,8 @@ pub struct Guards {
     pub lock: bool,
     /// An operand starts only while the word is its own.
     pub word: bool,
+    /// The agent reads who uses the devices after it has put the word in force, not before.
+    pub word_before_reading: bool,
 }
 
 pub const ALL_GUARDS: Guards = Guards {
@@ -34,6 +36,7 @@ pub const ALL_GUARDS: Guards = Guards {
     proof_before_back: true,
     lock: true,
     word: true,
+    word_before_reading: true,
 };
 
 /// How much may happen on one way through the model.
@@ -289,11 +292,8 @@ impl World {
     /// use), and only then reads the host.
     pub fn agent_reads(&mut self, guards: Guards) -> Option<Reading> {
         let record = self.record.filter(|record| record.life == self.node.life)?;
-        if record.owner.is_some()
-            && record.owner != self.word
-            && (self.lock_is_free() || !guards.lock)
-        {
-            self.word = record.owner;
+        if guards.word_before_reading {
+            self.put_word_in_force(guards, record);
         }
         let free = self.lock_is_free() && self.holders == [false; 2];
         if record.layout != 0 && record.layout != self.layout && (free || !guards.lock) {
@@ -312,6 +312,29 @@ impl World {
             sockets: Owner::ALL.map(|owner| self.alive(owner)),
             layout: self.layout,
         })
+    }
+
+    fn put_word_in_force(&mut self, guards: Guards, record: Record) {
+        if record.owner.is_some() && (self.lock_is_free() || !guards.lock) {
+            self.word = record.owner;
+        }
+    }
+
+    /// Carries the resourceVersion of the object that the agent saw: a successor refuses it.
+    pub fn agent_writes(&mut self, guards: Guards) {
+        let Some(mut hand) = self.hand.take() else {
+            return;
+        };
+        let Some(record) = self.record.filter(|record| record.life == hand.life) else {
+            return;
+        };
+        if !guards.word_before_reading {
+            self.put_word_in_force(guards, record);
+            hand.word = self.word;
+            hand.confirmed =
+                record.term == hand.term && record.owner.is_some() && record.owner == self.word;
+        }
+        self.report = Some(hand);
     }
 
     pub fn land(&mut self, guards: Guards, flight: &Flight) {
