@@ -4,4 +4,5 @@
 pub mod cluster;
 pub mod install;
 pub mod sample_fleet;
+pub mod scenario;
 pub mod sim;

@@ -1,0 +1,136 @@
+//! What every scenario starts from: a control plane, a fleet, Freehold installed, its controller running.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use freehold_api::{AcceleratorNode, TenureStatus};
+use freehold_core::names;
+use freehold_core::tenure::Step;
+use freehold_core::vendor::{Owner, Vendor};
+use kube::Api;
+
+use crate::cluster::{Filter, Mark, Options, TestCluster};
+use crate::install::{Controller, ControllerOptions, Programs, install};
+use crate::sim::{Fleet, FleetOptions, Shape, wait_for};
+
+/// Long enough for a busy machine; nothing waits for it when things go well.
+pub const SOON: Duration = Duration::from_secs(120);
+
+/// A running scenario. Everything ends with it.
+pub struct Scenario {
+    /// The controller; scenarios kill and restart it.
+    pub controller: Controller,
+    /// The nodes.
+    pub fleet: Fleet,
+    /// The control plane.
+    pub cluster: TestCluster,
+    /// The product's programs.
+    pub programs: Programs,
+}
+
+impl Scenario {
+    /// Starts one; the name tells its folder.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub async fn start(name: &str, nodes: Vec<(String, Shape)>) -> Result<Self> {
+        Self::start_with(name, nodes, Options::named(name)?, &ControllerOptions::default()).await
+    }
+
+    /// Starts one with other options.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub async fn start_with(
+        name: &str,
+        nodes: Vec<(String, Shape)>,
+        options: Options,
+        controller: &ControllerOptions,
+    ) -> Result<Self> {
+        let programs = Programs::build()?;
+        let cluster = TestCluster::start(options).await?;
+        println!(
+            "{name}: Kubernetes {} with etcd, kube-apiserver, kube-controller-manager and kube-scheduler; {} simulated nodes with real agents",
+            cluster.version(),
+            nodes.len()
+        );
+        let fleet_options = FleetOptions { agent: Some(programs.agent.clone()), ..FleetOptions::default() };
+        let fleet = Fleet::start(&cluster, fleet_options, nodes).await?;
+        install(&cluster).await?;
+        let controller = Controller::start(&cluster, &programs, controller).await?;
+        Ok(Self { controller, fleet, cluster, programs })
+    }
+
+    /// One vendor's tenure of a node, as its status tells it.
+    ///
+    /// # Errors
+    /// When the API server cannot be asked.
+    pub async fn tenure(&self, node: &str, vendor: Vendor) -> Result<Option<TenureStatus>> {
+        let record = Api::<AcceleratorNode>::all(self.cluster.admin()).get_opt(node).await?;
+        Ok(record.and_then(|record| record.status).and_then(|status| status.tenures.vendor(vendor).cloned()))
+    }
+
+    /// Waits until a tenure satisfies a condition; what was found instead is in the error.
+    ///
+    /// # Errors
+    /// When it does not in time.
+    pub async fn wait_for_tenure(
+        &self,
+        node: &str,
+        vendor: Vendor,
+        what: &str,
+        holds: impl Fn(&TenureStatus) -> bool,
+    ) -> Result<TenureStatus> {
+        wait_for(&format!("{node} to be {what}"), SOON, async || {
+            Ok(match self.tenure(node, vendor).await? {
+                Some(tenure) if holds(&tenure) => Ok(tenure),
+                other => Err(format!("{other:?}\n{}", self.controller.log_tail())),
+            })
+        })
+        .await
+    }
+
+    /// Waits until a node is held by an owner and nothing stands in the way.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub async fn wait_until_held(&self, node: &str, vendor: Vendor, owner: Owner) -> Result<TenureStatus> {
+        let what = format!("held by {owner}");
+        self.wait_for_tenure(node, vendor, &what, |tenure| {
+            tenure.step == Step::Held && tenure.owner == Some(owner) && tenure.reason.is_none()
+        })
+        .await
+    }
+
+    /// Writes of ours since a mark, the controller's and every agent's, leases aside: by user, verb and resource.
+    ///
+    /// # Errors
+    /// When the audit log cannot be read.
+    pub async fn our_writes(&self, since: Mark) -> Result<BTreeMap<(String, String, String), usize>> {
+        let log = self.cluster.audit();
+        let mut writes = BTreeMap::new();
+        for (namespace, account) in [
+            (names::SYSTEM_NAMESPACE, names::CONTROLLER_SERVICE_ACCOUNT),
+            (names::OPERAND_NAMESPACE, names::AGENT_SERVICE_ACCOUNT),
+        ] {
+            let filter = Filter::all().service_account(namespace, account).without_leases();
+            writes.extend(log.writes_since(since, &filter).await?.by_user_verb_resource());
+        }
+        for ((user, verb, resource), count) in &writes {
+            println!("  {count:>4} {verb:<8} {resource:<40} {user}");
+        }
+        Ok(writes)
+    }
+
+    /// Ends everything.
+    ///
+    /// # Errors
+    /// When a part fails on its way out.
+    pub fn stop(self) -> Result<()> {
+        let Self { controller, fleet, cluster, programs: _ } = self;
+        controller.stop()?;
+        drop(fleet);
+        cluster.stop()
+    }
+}
