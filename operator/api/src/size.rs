@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
         .message("namespaces or deviceClassName must be set: without either there is nothing to keep for this size"),
     validation = Rule::new("!has(self.logicalNeuronCore) || self.vendor == 'Neuron'")
         .message("logicalNeuronCore is a setting of Neuron devices: remove it, or set vendor: Neuron"),
+    // The shortest expression that does: longer ones are beyond the API server's cost budget. The parse looks closer.
+    validation = Rule::new("!has(self.logicalNeuronCore) || !has(self.selectors) || !self.selectors.exists(s, s.matches('== *.(trn1|inf)'))")
+        .message("logicalNeuronCore has no effect on Trn1, Inf1 and Inf2, and the driver fails every pod that asks for it there (LNC value is not configurable for instance type trn1.2xlarge): remove it, or select trn2 or trn3"),
     validation = Rule::new("!has(self.deviceType) || self.vendor == 'NVIDIA'")
         .message("deviceType tells NVIDIA devices apart: remove it, or set vendor: NVIDIA"),
     validation = Rule::new("(has(self.namespaces) && size(self.namespaces) > 0) || (!has(self.alignBy) && !has(self.requestName) && has(self.devices.count) && self.devices.count == 1)")

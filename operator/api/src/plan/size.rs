@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use freehold_core::catalogue::neuron_family;
 use freehold_core::vendor::Vendor;
 
 use super::check::{Checker, is_dns_subdomain, quoted};
@@ -113,6 +114,14 @@ pub(super) fn parse(checker: &mut Checker, raw: &Size) -> SizePlan {
                 );
             }
             let field = format!("{at}.logicalNeuronCore");
+            if logical_neuron_core.is_some() {
+                for instance_type in selectors
+                    .iter()
+                    .flat_map(|selector| instance_types(selector))
+                {
+                    check_lnc(checker, &field, instance_type);
+                }
+            }
             SizeVendor::Neuron {
                 logical_neuron_core: logical_neuron_core
                     .map(|value| checker.logical_neuron_core(&field, value)),
@@ -128,6 +137,26 @@ pub(super) fn parse(checker: &mut Checker, raw: &Size) -> SizePlan {
         count,
         align_by: align_by.clone(),
         selectors: selectors.clone(),
+    }
+}
+
+/// Instance types that a selector asks for: the literals of `….instanceType == '…'`.
+fn instance_types(selector: &str) -> impl Iterator<Item = &str> {
+    selector.split("instanceType").skip(1).filter_map(|after| {
+        let literal = after.trim_start().strip_prefix("==")?.trim_start();
+        let quote = literal.chars().next().filter(|c| ['\'', '"'].contains(c))?;
+        Some(literal.get(1..)?.split_once(quote)?.0)
+    })
+}
+
+/// A setting that the driver refuses for an instance type would fail every pod of the size, and only there.
+fn check_lnc(checker: &mut Checker, field: &str, instance_type: &str) {
+    if neuron_family(None, Some(instance_type)).is_some_and(|family| !family.lnc_configurable) {
+        checker.problem(
+            field,
+            format!("a setting for {instance_type}"),
+            format!("none: LNC value is not configurable for instance type {instance_type}, only for trn2 and trn3"),
+        );
     }
 }
 

@@ -201,6 +201,16 @@ fn a_problem_names_the_field_what_was_found_and_what_was_expected() {
             "spec.ownerLabel: found 'acme.kubernetes.io/x'",
         ),
         (
+            "{rack: r7}",
+            "{acme.example/allocator: dra}",
+            ".nodeSelector: found 'acme.example/allocator', expected a label of your own",
+        ),
+        (
+            "logicalNeuronCore: 2}",
+            "logicalNeuronCore: 2, selectors: [\"device.attributes['neuron.aws.com'].instanceType == 'trn1.2xlarge'\"]}",
+            "spec.sizes[half].logicalNeuronCore: found a setting for trn1.2xlarge, expected none: LNC value is not configurable for instance type trn1.2xlarge",
+        ),
+        (
             "name: zebra",
             "name: Zebra",
             "spec.cohorts[Zebra].name: found 'Zebra'",
