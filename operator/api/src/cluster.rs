@@ -35,7 +35,9 @@ use crate::{Cohort, Size, status::AcceleratorClusterStatus};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[x_kube(
     validation = Rule::new("self.cohorts.filter(c, c.vendor == 'NVIDIA' && c.owner == 'DRA').all(c, (has(c.nvidia) && has(c.nvidia.dra) && has(c.nvidia.dra.extendedResourceName) && c.nvidia.dra.extendedResourceName == 'Publish') == self.cohorts.exists(d, d.vendor == 'NVIDIA' && d.owner == 'DRA' && has(d.nvidia) && has(d.nvidia.dra) && has(d.nvidia.dra.extendedResourceName) && d.nvidia.dra.extendedResourceName == 'Publish'))")
-        .message("nvidia.dra.extendedResourceName must be the same in every NVIDIA cohort with owner DRA: it is a field of the one DeviceClass gpu.nvidia.com that they share; set Publish in all of them or in none")
+        .message("nvidia.dra.extendedResourceName must be the same in every NVIDIA cohort with owner DRA: it is a field of the one DeviceClass gpu.nvidia.com that they share; set Publish in all of them or in none"),
+    validation = Rule::new("!has(self.ownerLabel) || self.cohorts.all(c, (!has(c.nodeSelector.matchLabels) || !(self.ownerLabel in c.nodeSelector.matchLabels)) && (!has(c.nodeSelector.matchExpressions) || c.nodeSelector.matchExpressions.all(e, e.key != self.ownerLabel)))")
+        .message("ownerLabel must not be used in a cohort's nodeSelector: it says who owns a node, so that a handover would take the node out of its cohort; select nodes by a label of your own")
 )]
 pub struct AcceleratorClusterSpec {
     /// Label that workloads select nodes by, e.g. `workload.example.com/gpu-allocation`. Kept equal to `device-plugin` or `dra` on
@@ -92,7 +94,12 @@ pub struct Rollout {
 
 impl Default for Rollout {
     fn default() -> Self {
-        Self { max_unavailable: default_max_unavailable(), canary: Canary::default(), drain: Drain::default(), paused: false }
+        Self {
+            max_unavailable: default_max_unavailable(),
+            canary: Canary::default(),
+            drain: Drain::default(),
+            paused: false,
+        }
     }
 }
 
@@ -114,7 +121,10 @@ pub struct Canary {
 
 impl Default for Canary {
     fn default() -> Self {
-        Self { nodes: default_canary_nodes(), soak: default_soak() }
+        Self {
+            nodes: default_canary_nodes(),
+            soak: default_soak(),
+        }
     }
 }
 
@@ -135,7 +145,10 @@ pub struct Drain {
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { policy: DrainPolicy::Wait, timeout: default_drain_timeout() }
+        Self {
+            policy: DrainPolicy::Wait,
+            timeout: default_drain_timeout(),
+        }
     }
 }
 

@@ -203,6 +203,9 @@ impl Plan {
             "spec.cohorts",
             cohorts.iter().map(|cohort| cohort.cohort.name.as_str()),
         );
+        for cohort in &cohorts {
+            checker.selects_not_by_owner(&cohort.cohort, owner_alias.as_deref());
+        }
         let publish_extended_resource =
             cohort::publish_extended_resource(&mut checker, &spec.cohorts);
         let mut sizes: Vec<SizePlan> = sizes

@@ -43,6 +43,10 @@ fn rows() -> Vec<Row> {
             field: "spec",
             message: "nvidia.dra.extendedResourceName must be the same in every NVIDIA cohort with owner DRA: it is a field of the one DeviceClass gpu.nvidia.com that they share; set Publish in all of them or in none",
         },
+        row("/spec/cohorts/0/nodeSelector/matchLabels", json!({"workshop.example.com/allocation": "dra"}), "spec",
+            "ownerLabel must not be used in a cohort's nodeSelector: it says who owns a node, so that a handover would take the node out of its cohort; select nodes by a label of your own"),
+        row("/spec/cohorts/0/nodeSelector/matchExpressions/1/key", json!("workshop.example.com/allocation"), "spec",
+            "ownerLabel must not be used in a cohort's nodeSelector: it says who owns a node, so that a handover would take the node out of its cohort; select nodes by a label of your own"),
 
         // A cohort: vendor, owner and their settings.
         row("/spec/cohorts/0/neuron", json!({}), "spec.cohorts[0]",

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 
+use freehold_core::intent::{Cohort, SelectorTerm};
 use k8s_openapi::api::core::v1::{ResourceRequirements, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -186,6 +187,23 @@ impl Checker {
                 field,
                 quoted(key),
                 "a prefix of your own: kubernetes.io, k8s.io and freehold.dev are reserved",
+            );
+        }
+    }
+
+    /// The alias says who owns a node. A cohort that selected by it would lose each node in the middle of its handover.
+    pub(super) fn selects_not_by_owner(&mut self, cohort: &Cohort, alias: Option<&str>) {
+        let selects = |term: &SelectorTerm| match term {
+            SelectorTerm::In(key, _)
+            | SelectorTerm::NotIn(key, _)
+            | SelectorTerm::Exists(key)
+            | SelectorTerm::DoesNotExist(key) => Some(key.as_str()) == alias,
+        };
+        if cohort.selector.terms.iter().any(selects) {
+            self.problem(
+                format!("spec.cohorts[{}].nodeSelector", cohort.name),
+                quoted(alias.unwrap_or_default()),
+                "a label of your own: spec.ownerLabel is what the cohort's owner decides",
             );
         }
     }
