@@ -6,6 +6,7 @@ mod conflicts;
 mod draining;
 mod first_ownership;
 mod holding;
+mod rules;
 mod walk;
 
 use std::collections::BTreeMap;
