@@ -135,7 +135,8 @@ pub struct Drain {
     /// Whether to wait for consumers to end by themselves or to evict them.
     #[serde(default)]
     pub policy: DrainPolicy,
-    /// How long until a drain that does not finish is reported as a blocker (and, with `Evict`, the node returns to its owner).
+    /// How long until a drain that does not finish is reported as overdue. The node keeps its owner and its fence, and goes on as
+    /// soon as the last consumer has left, or back when the change is taken back.
     #[schemars(with = "String", length(max = 32))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s|ms))+$')")
         .message("timeout must be a duration such as 1h or 90m"))]
