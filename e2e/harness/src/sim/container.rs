@@ -16,6 +16,7 @@ use super::node_object::now;
 use super::operands::{self, Operand};
 use super::options::real;
 use super::process::Program;
+use super::tree::remove_dir_all;
 use super::volumes::{ContainerRoot, Volumes, environment};
 
 /// Annotation on workload pods: how long the container runs, in seconds of a real node, before it exits.
@@ -200,7 +201,7 @@ async fn attempt(
             (view.started, view.ready) = (true, true);
         });
     };
-    match image_of(container, kind) {
+    let ended = match image_of(container, kind) {
         Image::Agent => match process(context, container, &root, stop).await {
             Ok(ended) => ended,
             Err(error) => (Exit::failure(format!("{error:#}")), false),
@@ -225,7 +226,12 @@ async fn attempt(
             up();
             workload(context, kind, stop).await
         }
+    };
+    // Links only: what they lead to is the host's.
+    if let Err(error) = remove_dir_all(root.root()) {
+        tracing::warn!(node = node.name, container = container.name, %error, "remove the container's root");
     }
+    ended
 }
 
 async fn workload(context: &PodContext, kind: Kind, stop: &mut Stop) -> (Exit, bool) {
@@ -271,7 +277,7 @@ async fn process(
         .context("this fleet was started without a freehold-agent binary")?;
     let log = log_file(context, container);
     let env = environment(&context.pod, container);
-    let program = Program::new(binary, container, root, &env, &node.shared.api, log)?;
+    let program = Program::new(binary, container, root, &env, &node.shared, log)?;
     let mut process = program.start()?;
     let probing = async {
         if let Some(command) = container

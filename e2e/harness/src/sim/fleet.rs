@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::task::JoinHandle;
 
 use super::handle::NodeHandle;
+use super::keeper::Keeper;
 use super::node::{Nodes, Shared, SimNode};
 use super::options::{Clock, FleetOptions};
 use super::process::ApiServer;
@@ -27,6 +28,7 @@ pub struct Fleet {
     shared: Arc<Shared>,
     nodes: Nodes,
     watch: JoinHandle<()>,
+    keeper: Keeper,
     // Removed last, after every process that writes into it.
     directory: Option<TempDir>,
 }
@@ -43,18 +45,16 @@ impl Fleet {
     ) -> anyhow::Result<Self> {
         let directory = match &options.directory {
             Some(_) => None,
-            None => Some(
-                tempfile::Builder::new()
-                    .prefix("fh")
-                    .tempdir()
-                    .context("make a directory for host trees")?,
-            ),
+            None => Some(temporary_directory().context("make a directory for host trees")?),
         };
         let path = options
             .directory
             .clone()
             .or_else(|| directory.as_ref().map(|dir| dir.path().to_owned()));
+        let path = path.context("a directory")?;
+        let keeper = Keeper::start(&path, directory.is_some())?;
         let shared = Arc::new(Shared {
+            agent_group: keeper.group(),
             admin: cluster.admin(),
             api: ApiServer {
                 url: cluster.url(),
@@ -62,7 +62,7 @@ impl Fleet {
             },
             clock: Clock::new(options.scale),
             agent: options.agent,
-            directory: path.context("a directory")?,
+            directory: path,
             counter: AtomicU64::new(1),
         });
         // A fresh control plane makes its own namespaces in the background, and Leases need one.
@@ -73,6 +73,7 @@ impl Fleet {
             shared,
             nodes: present,
             watch,
+            keeper,
             directory,
         };
         let made: Vec<_> = nodes
@@ -160,6 +161,7 @@ impl Fleet {
 
     /// Keeps the directory (trees and logs) for a look after a failure, and gives its path.
     pub fn keep_directory(&mut self) -> std::path::PathBuf {
+        self.keeper.keep_directory();
         self.directory
             .take()
             .map_or_else(|| self.shared.directory.clone(), TempDir::keep)
@@ -177,6 +179,13 @@ impl Drop for Fleet {
     fn drop(&mut self) {
         self.halt();
     }
+}
+
+/// In memory where the machine offers it: a fleet is tens of thousands of tiny files, of which none must last.
+fn temporary_directory() -> std::io::Result<TempDir> {
+    let mut named = tempfile::Builder::new();
+    named.prefix("fh");
+    named.tempdir_in("/dev/shm").or_else(|_| named.tempdir())
 }
 
 async fn wait_for_lease_namespace(admin: &Client) -> anyhow::Result<()> {

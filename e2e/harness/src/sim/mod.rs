@@ -12,6 +12,7 @@ mod container;
 pub mod devices;
 mod fleet;
 mod handle;
+mod keeper;
 mod node;
 pub mod node_object;
 mod operands;

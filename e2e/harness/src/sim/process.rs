@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
+use super::node::Shared;
 use super::volumes::{ContainerRoot, expand};
 
 /// Where a pod's service account token is mounted.
@@ -33,6 +34,7 @@ pub struct Program {
     arguments: Vec<String>,
     environment: BTreeMap<String, String>,
     log: PathBuf,
+    group: i32,
 }
 
 impl Program {
@@ -46,7 +48,7 @@ impl Program {
         container: &Container,
         root: &ContainerRoot,
         env: &BTreeMap<String, String>,
-        api: &ApiServer,
+        shared: &Shared,
         log: PathBuf,
     ) -> anyhow::Result<Self> {
         let command: Vec<_> = container
@@ -70,7 +72,7 @@ impl Program {
         if token.exists() {
             // Stands for the in-cluster configuration, whose paths are fixed and mean another file out here.
             let kubeconfig = root.root().join("kubeconfig");
-            fs::write(&kubeconfig, kubeconfig_of(api, &token).to_string())?;
+            fs::write(&kubeconfig, kubeconfig_of(&shared.api, &token).to_string())?;
             environment.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
             if arguments.first().is_some_and(|command| command == "report")
                 && !arguments
@@ -85,6 +87,7 @@ impl Program {
             arguments,
             environment,
             log,
+            group: shared.agent_group,
         })
     }
 
@@ -133,6 +136,7 @@ impl Program {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
+            .process_group(self.group)
             .kill_on_drop(true)
             .spawn()
             .with_context(|| {

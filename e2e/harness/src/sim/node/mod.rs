@@ -32,6 +32,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Agent binary.
     pub agent: Option<PathBuf>,
+    /// Process group of all agents, which ends with the fleet.
+    pub agent_group: i32,
     /// Root of trees, container roots and logs.
     pub directory: PathBuf,
     /// For unique names of container roots.
