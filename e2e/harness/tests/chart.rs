@@ -1,4 +1,4 @@
-//! The chart installs what `config/` installs.
+//! Both ways of installing: the kustomization, and the chart, which installs the same.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -408,4 +408,51 @@ async fn the_check_before_an_uninstallation_refuses_while_an_intent_exists() {
         release,
     ]));
     output(&mut check());
+}
+
+#[tokio::test]
+async fn one_command_installs_everything_and_the_controller_fits_its_restricted_namespace() {
+    let options = Options::named("kustomization").unwrap().api_server_only();
+    let cluster = TestCluster::start(options).await.unwrap();
+    let config = repository("config");
+    for _again in 0..2 {
+        output(
+            cluster
+                .kubectl()
+                .args(["apply", "--server-side", "-k"])
+                .arg(&config),
+        );
+    }
+    let mut get = cluster.kubectl();
+    get.args([
+        "--namespace",
+        "freehold-system",
+        "get",
+        "deployment/freehold-controller",
+        "--output",
+        "json",
+    ]);
+    let deployment: Value = serde_json::from_str(&output(&mut get)).unwrap();
+    let mut pod = deployment["spec"]["template"].clone();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!("controller-1");
+    pod["metadata"]["namespace"] = json!("freehold-system");
+    let file = cluster.folder().join("pod.json");
+    fs::write(&file, serde_json::to_vec(&pod).unwrap()).unwrap();
+    let mut create = cluster.kubectl();
+    create
+        .args(["create", "--dry-run=server", "--filename"])
+        .arg(&file);
+    output(&mut create);
+    // The level is enforced, not only asked for.
+    pod["spec"]["containers"][0]["securityContext"]["privileged"] = json!(true);
+    pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = json!(true);
+    fs::write(&file, serde_json::to_vec(&pod).unwrap()).unwrap();
+    let mut create = cluster.kubectl();
+    create
+        .args(["create", "--dry-run=server", "--filename"])
+        .arg(&file);
+    let refused = refusal(&mut create);
+    assert!(refused.contains("restricted"), "{refused}");
 }
