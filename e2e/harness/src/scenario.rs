@@ -17,6 +17,9 @@ use crate::sim::{Fleet, FleetOptions, Shape, wait_for};
 /// Long enough for a busy machine; nothing waits for it when things go well.
 pub const SOON: Duration = Duration::from_secs(120);
 
+/// Nothing written for so long: longer than an agent's poll, a status' rest and the simulated kubelet's slowest timer.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// A running scenario. Everything ends with it.
 pub struct Scenario {
     /// The controller; scenarios kill and restart it.
@@ -121,6 +124,20 @@ impl Scenario {
             println!("  {count:>4} {verb:<8} {resource:<40} {user}");
         }
         Ok(writes)
+    }
+
+    /// Waits until controller and agents have written nothing for a while: what was under way has been told.
+    ///
+    /// # Errors
+    /// When they go on writing, with what they wrote last.
+    pub async fn wait_for_quiet(&self) -> Result<()> {
+        wait_for("controller and agents to come to rest", SOON, async || {
+            let since = self.cluster.audit().mark().await?;
+            tokio::time::sleep(QUIET).await;
+            let writes = self.our_writes(since).await?;
+            Ok(if writes.is_empty() { Ok(()) } else { Err(format!("{writes:?}")) })
+        })
+        .await
     }
 
     /// Ends everything.

@@ -65,6 +65,7 @@ async fn the_sample_rolls_out_to_every_kind_of_node_and_then_rests() -> Result<(
     let (memory, peak) = scenario.controller.memory_kib()?;
     println!("controller: {memory} KiB resident, {peak} KiB at its peak (debug build)");
     // What rests must go on resting: a minute is longer than any timer of ours.
+    scenario.wait_for_quiet().await?;
     let rest = cluster.audit().mark().await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let writes: usize = scenario.our_writes(rest).await?.values().sum();
