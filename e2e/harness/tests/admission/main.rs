@@ -17,7 +17,7 @@ mod schema;
 use std::path::Path;
 
 use freehold_api::{AcceleratorCluster, AcceleratorNode};
-use freehold_e2e::cluster::{Options, TestCluster};
+use freehold_e2e::cluster::{Options, Release, TestCluster};
 use kube::{
     Api, Client, CustomResourceExt as _, ResourceExt as _,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -94,6 +94,35 @@ fn complaints(status: &Status) -> Vec<(String, String)> {
         .into_iter()
         .map(|cause| (cause.field, cause.message))
         .collect()
+}
+
+/// A rule's sentence as the API server wraps it: 1.36 repeats what is wrong when it is a single value, 1.34 says of which type
+/// the schema makes the place.
+fn refusal(schema: &[schema::Place], document: &Value, field: &str, message: &str) -> String {
+    match Release::from_env().unwrap() {
+        Release::V1_34 => {
+            let place = schema::place_of(field);
+            let place = schema.iter().find(|known| known.path == place).unwrap();
+            let kind = place
+                .schema
+                .get("type")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            format!("Invalid value: {kind:?}: {message}")
+        }
+        Release::V1_36 => {
+            let pointer = format!(
+                "/{}",
+                field.replace('[', ".").replace(']', "").replace('.', "/")
+            );
+            match document.pointer(&pointer) {
+                Some(value) if !value.is_object() && !value.is_array() => {
+                    format!("Invalid value: {value}: {message}")
+                }
+                _ => format!("Invalid value: {message}"),
+            }
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -194,14 +223,12 @@ async fn there_is_one_accelerator_cluster_and_the_refusal_says_what_to_do() {
     let mut document = document::smallest();
     document["metadata"]["name"] = json!("second");
     let status = desk.try_create(&document).await.unwrap_err();
+    let sentence = "metadata.name must be 'cluster': one AcceleratorCluster holds the intent of the whole cluster; rename \
+                    this one, or add its cohorts to the existing one";
+    let schema = schema::places("freehold.dev_acceleratorclusters.yaml");
     assert_eq!(
         complaints(&status),
-        [(
-            "<nil>".into(),
-            "Invalid value: metadata.name must be 'cluster': one AcceleratorCluster holds the intent of the whole cluster; \
-             rename this one, or add its cohorts to the existing one"
-                .into()
-        )]
+        [("<nil>".into(), refusal(&schema, &document, "", sentence))]
     );
 }
 
@@ -244,13 +271,9 @@ async fn a_term_only_grows() {
     let Err(kube::Error::Api(status)) = set(6).await else {
         panic!("the term went back")
     };
-    assert_eq!(
-        complaints(&status),
-        [(
-            "spec.nvidia".into(),
-            "Invalid value: term only grows".into()
-        )]
-    );
+    let schema = schema::places("freehold.dev_acceleratornodes.yaml");
+    let sentence = refusal(&schema, &document::node(), "spec.nvidia", "term only grows");
+    assert_eq!(complaints(&status), [("spec.nvidia".into(), sentence)]);
     set(7).await.unwrap();
     let raised = set(8).await.unwrap();
     assert_eq!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::{Desk, complaints, document, schema};
+use crate::{Desk, complaints, document, refusal, schema};
 
 /// Changes to the full document, and the single complaint about them.
 struct Row {
@@ -241,6 +241,7 @@ fn rows() -> Vec<Row> {
 async fn every_rule_refuses_what_it_is_about_with_its_own_sentence_alone() {
     let desk = Desk::open().await;
     let rows = rows();
+    let schema = schema::places("freehold.dev_acceleratorclusters.yaml");
     let mut wrong = Vec::new();
     for Row {
         changes,
@@ -256,17 +257,7 @@ async fn every_rule_refuses_what_it_is_about_with_its_own_sentence_alone() {
             Ok(_) => Vec::new(),
             Err(status) => complaints(&status),
         };
-        // Kubernetes repeats what is wrong when it is a single value.
-        let place = format!(
-            "/{}",
-            field.replace('[', ".").replace(']', "").replace('.', "/")
-        );
-        let said = match document.pointer(&place) {
-            Some(value) if !value.is_object() && !value.is_array() => {
-                format!("Invalid value: {value}: {message}")
-            }
-            _ => format!("Invalid value: {message}"),
-        };
+        let said = refusal(&schema, &document, field, message);
         let expected = [((*field).to_owned(), said)];
         if found != expected {
             wrong.push(format!(
