@@ -44,12 +44,21 @@ bench: tools ## Prints figures: memory, rendering, planning
 	$(CARGO) run --locked --release --quiet -p freehold-e2e --bin freehold-bench
 
 .PHONY: generate
-generate: tools ## Regenerates crds/ and the chart's copies
+generate: tools ## Regenerates what is committed and generated: crds/, the chart, docs/reasons.md
 	$(CARGO) run --locked --quiet -p freehold-api --bin crdgen -- crds
-	sh charts/generate.sh
+	charts/generate.sh
+	UPDATE_DOCS=1 $(CARGO) test --locked --quiet -p freehold-core --test reasons
+
+DENY := target/tools/bin/cargo-deny
+DENY_VERSION := 0.20.2
+
+$(DENY):
+	@echo "building cargo-deny $(DENY_VERSION) (minutes, once)"
+	@$(CARGO) install --locked --quiet --root target/tools --version $(DENY_VERSION) cargo-deny
 
 .PHONY: lint
-lint: tools ## Formatting, lints, licences and duplicates of dependencies
+lint: tools $(DENY) ## Formatting, lints, licences and duplicates of dependencies
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
-	$(CARGO) deny --locked --offline check bans licenses sources
+	$(CARGO) fetch --locked
+	$(DENY) --offline --locked check bans licenses sources

@@ -31,20 +31,76 @@ pub fn members() -> Vec<Member> {
     use Outcome::{Held, Left};
     use Vendor::{Neuron, Nvidia};
     let pool = |shape: Shape, pool: &str| shape.with_label("pool", pool);
-    let member = |name, shape, outcome| Member { name, shape, outcome };
+    let member = |name, shape, outcome| Member {
+        name,
+        shape,
+        outcome,
+    };
     vec![
-        member("h100-a-1", pool(Shape::h100(), "a"), Held(Nvidia, Owner::DevicePlugin)),
-        member("h100-a-2", pool(Shape::h100(), "a"), Held(Nvidia, Owner::DevicePlugin)),
-        member("h100-b-1", pool(Shape::h100(), "b"), Held(Nvidia, Owner::Dra)),
-        member("a100-mig-c-1", pool(Shape::a100_mig(), "c"), Held(Nvidia, Owner::DevicePlugin)),
-        member("h100-shared-d-1", pool(Shape::h100(), "d"), Held(Nvidia, Owner::DevicePlugin)),
-        member("trn2-48xl-1", Shape::trn2_48xlarge(), Held(Neuron, Owner::Dra)),
-        member("trn2-3xl-1", Shape::trn2_3xlarge(), Held(Neuron, Owner::DevicePlugin)),
-        member("trn1-2xl-1", Shape::trn1_2xlarge(), Held(Neuron, Owner::DevicePlugin)),
-        member("trn1-32xl-1", Shape::trn1_32xlarge(), Held(Neuron, Owner::DevicePlugin)),
-        member("inf2-48xl-1", Shape::inf2_48xlarge(), Held(Neuron, Owner::DevicePlugin)),
-        member("auto-mode-1", pool(Shape::eks_auto_mode(), "a"), Left(Nvidia, Reason::ExcludedByProvider)),
-        member("cpu-1", pool(Shape::cpu(), "a"), Left(Nvidia, Reason::NoHardware)),
-        member("h100-bare-1", pool(Shape::h100_without_driver(), "b"), Left(Nvidia, Reason::DriverMissing)),
+        member(
+            "h100-a-1",
+            pool(Shape::h100(), "a"),
+            Held(Nvidia, Owner::DevicePlugin),
+        ),
+        member(
+            "h100-a-2",
+            pool(Shape::h100(), "a"),
+            Held(Nvidia, Owner::DevicePlugin),
+        ),
+        member(
+            "h100-b-1",
+            pool(Shape::h100(), "b"),
+            Held(Nvidia, Owner::Dra),
+        ),
+        member(
+            "a100-mig-c-1",
+            pool(Shape::a100_mig(), "c"),
+            Held(Nvidia, Owner::DevicePlugin),
+        ),
+        member(
+            "h100-shared-d-1",
+            pool(Shape::h100(), "d"),
+            Held(Nvidia, Owner::DevicePlugin),
+        ),
+        member(
+            "trn2-48xl-1",
+            Shape::trn2_48xlarge(),
+            Held(Neuron, Owner::Dra),
+        ),
+        member(
+            "trn2-3xl-1",
+            Shape::trn2_3xlarge(),
+            Held(Neuron, Owner::DevicePlugin),
+        ),
+        member(
+            "trn1-2xl-1",
+            Shape::trn1_2xlarge(),
+            Held(Neuron, Owner::DevicePlugin),
+        ),
+        member(
+            "trn1-32xl-1",
+            Shape::trn1_32xlarge(),
+            Held(Neuron, Owner::DevicePlugin),
+        ),
+        member(
+            "inf2-48xl-1",
+            Shape::inf2_48xlarge(),
+            Held(Neuron, Owner::DevicePlugin),
+        ),
+        member(
+            "auto-mode-1",
+            pool(Shape::eks_auto_mode(), "a"),
+            Left(Nvidia, Reason::ExcludedByProvider),
+        ),
+        member(
+            "cpu-1",
+            pool(Shape::cpu(), "a"),
+            Left(Nvidia, Reason::NoHardware),
+        ),
+        member(
+            "h100-bare-1",
+            pool(Shape::h100_without_driver(), "b"),
+            Left(Nvidia, Reason::DriverMissing),
+        ),
     ]
 }

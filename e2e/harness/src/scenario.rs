@@ -38,7 +38,13 @@ impl Scenario {
     /// # Errors
     /// When anything does not start.
     pub async fn start(name: &str, nodes: Vec<(String, Shape)>) -> Result<Self> {
-        Self::start_with(name, nodes, Options::named(name)?, &ControllerOptions::default()).await
+        Self::start_with(
+            name,
+            nodes,
+            Options::named(name)?,
+            &ControllerOptions::default(),
+        )
+        .await
     }
 
     /// Starts one with other options.
@@ -58,11 +64,19 @@ impl Scenario {
             cluster.version(),
             nodes.len()
         );
-        let fleet_options = FleetOptions { agent: Some(programs.agent.clone()), ..FleetOptions::default() };
+        let fleet_options = FleetOptions {
+            agent: Some(programs.agent.clone()),
+            ..FleetOptions::default()
+        };
         let fleet = Fleet::start(&cluster, fleet_options, nodes).await?;
         install(&cluster).await?;
         let controller = Controller::start(&cluster, &programs, controller).await?;
-        Ok(Self { controller, fleet, cluster, programs })
+        Ok(Self {
+            controller,
+            fleet,
+            cluster,
+            programs,
+        })
     }
 
     /// One vendor's tenure of a node, as its status tells it.
@@ -70,8 +84,12 @@ impl Scenario {
     /// # Errors
     /// When the API server cannot be asked.
     pub async fn tenure(&self, node: &str, vendor: Vendor) -> Result<Option<TenureStatus>> {
-        let record = Api::<AcceleratorNode>::all(self.cluster.admin()).get_opt(node).await?;
-        Ok(record.and_then(|record| record.status).and_then(|status| status.tenures.vendor(vendor).cloned()))
+        let record = Api::<AcceleratorNode>::all(self.cluster.admin())
+            .get_opt(node)
+            .await?;
+        Ok(record
+            .and_then(|record| record.status)
+            .and_then(|status| status.tenures.vendor(vendor).cloned()))
     }
 
     /// Waits until a tenure satisfies a condition; what was found instead is in the error.
@@ -98,7 +116,12 @@ impl Scenario {
     ///
     /// # Errors
     /// When it is not in time.
-    pub async fn wait_until_held(&self, node: &str, vendor: Vendor, owner: Owner) -> Result<TenureStatus> {
+    pub async fn wait_until_held(
+        &self,
+        node: &str,
+        vendor: Vendor,
+        owner: Owner,
+    ) -> Result<TenureStatus> {
         let what = format!("held by {owner}");
         self.wait_for_tenure(node, vendor, &what, |tenure| {
             tenure.step == Step::Held && tenure.owner == Some(owner) && tenure.reason.is_none()
@@ -110,15 +133,24 @@ impl Scenario {
     ///
     /// # Errors
     /// When the audit log cannot be read.
-    pub async fn our_writes(&self, since: Mark) -> Result<BTreeMap<(String, String, String), usize>> {
+    pub async fn our_writes(
+        &self,
+        since: Mark,
+    ) -> Result<BTreeMap<(String, String, String), usize>> {
         let log = self.cluster.audit();
         let mut writes = BTreeMap::new();
         for (namespace, account) in [
             (names::SYSTEM_NAMESPACE, names::CONTROLLER_SERVICE_ACCOUNT),
             (names::OPERAND_NAMESPACE, names::AGENT_SERVICE_ACCOUNT),
         ] {
-            let filter = Filter::all().service_account(namespace, account).without_leases();
-            writes.extend(log.writes_since(since, &filter).await?.by_user_verb_resource());
+            let filter = Filter::all()
+                .service_account(namespace, account)
+                .without_leases();
+            writes.extend(
+                log.writes_since(since, &filter)
+                    .await?
+                    .by_user_verb_resource(),
+            );
         }
         for ((user, verb, resource), count) in &writes {
             println!("  {count:>4} {verb:<8} {resource:<40} {user}");
@@ -135,7 +167,11 @@ impl Scenario {
             let since = self.cluster.audit().mark().await?;
             tokio::time::sleep(QUIET).await;
             let writes = self.our_writes(since).await?;
-            Ok(if writes.is_empty() { Ok(()) } else { Err(format!("{writes:?}")) })
+            Ok(if writes.is_empty() {
+                Ok(())
+            } else {
+                Err(format!("{writes:?}"))
+            })
         })
         .await
     }
@@ -145,7 +181,12 @@ impl Scenario {
     /// # Errors
     /// When a part fails on its way out.
     pub fn stop(self) -> Result<()> {
-        let Self { controller, fleet, cluster, programs: _ } = self;
+        let Self {
+            controller,
+            fleet,
+            cluster,
+            programs: _,
+        } = self;
         controller.stop()?;
         drop(fleet);
         cluster.stop()

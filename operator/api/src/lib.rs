@@ -16,15 +16,18 @@ pub mod plan;
 mod size;
 mod status;
 
-pub use cluster::{AcceleratorCluster, AcceleratorClusterSpec, Canary, Drain, DrainPolicy, Rollout};
+pub use cluster::{
+    AcceleratorCluster, AcceleratorClusterSpec, Canary, Drain, DrainPolicy, Rollout,
+};
 pub use cohort::{Cohort, CohortRollout, NodeSelector, NodeSelectorRequirement, SelectorOperator};
 pub use neuron::Neuron;
 pub use node::{
-    AcceleratorNode, AcceleratorNodeSpec, AcceleratorNodeStatus, LayoutSpec, MigLayoutSpec, TenureStatus, Tenures, VendorSpec,
+    AcceleratorNode, AcceleratorNodeSpec, AcceleratorNodeStatus, LayoutSpec, MigLayoutSpec,
+    TenureStatus, Tenures, VendorSpec,
 };
 pub use nvidia::{
-    ConfigRef, DeviceIdStrategy, DeviceListStrategy, DevicePlugin, Dra, ExtendedResourceName, Mig, MigLayout, MigStrategy, Mps,
-    Nvidia, SharedResource, TimeSlicing,
+    ConfigRef, DeviceIdStrategy, DeviceListStrategy, DevicePlugin, Dra, ExtendedResourceName, Mig,
+    MigLayout, MigStrategy, Mps, Nvidia, SharedResource, TimeSlicing,
 };
 pub use size::{DeviceType, Size, SizeDevices};
 pub use status::{AcceleratorClusterStatus, BlockerStatus, CohortStatus};
@@ -37,13 +40,22 @@ use kube::CustomResourceExt as _;
 /// When a definition cannot be written as YAML, which is a defect.
 pub fn crd_files() -> Result<Vec<(&'static str, String)>, serde_saphyr::ser::Error> {
     Ok(vec![
-        ("freehold.dev_acceleratorclusters.yaml", crd_yaml(&AcceleratorCluster::crd())?),
-        ("freehold.dev_acceleratornodes.yaml", crd_yaml(&AcceleratorNode::crd())?),
+        (
+            "freehold.dev_acceleratorclusters.yaml",
+            crd_yaml(&AcceleratorCluster::crd())?,
+        ),
+        (
+            "freehold.dev_acceleratornodes.yaml",
+            crd_yaml(&AcceleratorNode::crd())?,
+        ),
     ])
 }
 
 fn crd_yaml(
     crd: &k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 ) -> Result<String, serde_saphyr::ser::Error> {
-    Ok(format!("# Generated from operator/api by `make generate`. Do not edit.\n{}", serde_saphyr::to_string(crd)?))
+    Ok(format!(
+        "# Generated from operator/api by `make generate`. Do not edit.\n{}",
+        serde_saphyr::to_string(crd)?
+    ))
 }

@@ -13,7 +13,10 @@ use serde::{Deserialize, Serialize};
 
 /// The conversation about one node: the controller orders through the spec, the node's agent answers in `status.report`, the
 /// controller tells people in the rest of the status. Named after the Node and owned by it.
-#[expect(clippy::duplicated_attributes, reason = "each column has its own name, type and path")]
+#[expect(
+    clippy::duplicated_attributes,
+    reason = "each column has its own name, type and path"
+)]
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "freehold.dev",
@@ -25,14 +28,47 @@ use serde::{Deserialize, Serialize};
     category = "freehold",
     status = "AcceleratorNodeStatus",
     derive = "PartialEq",
-    printcolumn(name = "NVIDIA", type_ = "string", json_path = ".status.tenures.nvidia.owner"),
-    printcolumn(name = "Step", type_ = "string", json_path = ".status.tenures.nvidia.step"),
-    printcolumn(name = "Neuron", type_ = "string", json_path = ".status.tenures.neuron.owner"),
-    printcolumn(name = "Step ", type_ = "string", json_path = ".status.tenures.neuron.step"),
-    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
-    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
-    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1)
+    printcolumn(
+        name = "NVIDIA",
+        type_ = "string",
+        json_path = ".status.tenures.nvidia.owner"
+    ),
+    printcolumn(
+        name = "Step",
+        type_ = "string",
+        json_path = ".status.tenures.nvidia.step"
+    ),
+    printcolumn(
+        name = "Neuron",
+        type_ = "string",
+        json_path = ".status.tenures.neuron.owner"
+    ),
+    printcolumn(
+        name = "Step ",
+        type_ = "string",
+        json_path = ".status.tenures.neuron.step"
+    ),
+    printcolumn(
+        name = "Ready",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].reason"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AcceleratorNodeSpec {
@@ -110,8 +146,14 @@ impl LayoutSpec {
             .iter()
             .map(|layout| MigLayout {
                 // `All`, or anything that names no number, is every GPU.
-                gpus: Some(layout.gpus.split(',').filter_map(|gpu| gpu.parse().ok()).collect::<BTreeSet<u32>>())
-                    .filter(|gpus| !gpus.is_empty()),
+                gpus: Some(
+                    layout
+                        .gpus
+                        .split(',')
+                        .filter_map(|gpu| gpu.parse().ok())
+                        .collect::<BTreeSet<u32>>(),
+                )
+                .filter(|gpus| !gpus.is_empty()),
                 instances: layout.instances.clone(),
             })
             .collect();
@@ -122,14 +164,22 @@ impl LayoutSpec {
 impl From<&Layout> for LayoutSpec {
     fn from(layout: &Layout) -> Self {
         match layout {
-            Layout::LogicalNeuronCore(lnc) => Self { mig: Vec::new(), logical_neuron_core: Some(i32::from(*lnc)) },
+            Layout::LogicalNeuronCore(lnc) => Self {
+                mig: Vec::new(),
+                logical_neuron_core: Some(i32::from(*lnc)),
+            },
             Layout::Mig(layouts) => Self {
                 mig: layouts
                     .iter()
                     .map(|layout| MigLayoutSpec {
                         gpus: layout.gpus.as_ref().map_or_else(
                             || "All".to_owned(),
-                            |gpus| gpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+                            |gpus| {
+                                gpus.iter()
+                                    .map(ToString::to_string)
+                                    .collect::<Vec<_>>()
+                                    .join(",")
+                            },
                         ),
                         instances: layout.instances.clone(),
                     })
@@ -238,12 +288,21 @@ mod tests {
 
     #[test]
     fn a_layout_survives_the_way_through_the_api() {
-        let seven = vec![MigProfileCount { profile: "1g.10gb".into(), count: 7 }];
+        let seven = vec![MigProfileCount {
+            profile: "1g.10gb".into(),
+            count: 7,
+        }];
         for layout in [
             Layout::LogicalNeuronCore(1),
             Layout::Mig(vec![
-                MigLayout { gpus: None, instances: seven.clone() },
-                MigLayout { gpus: Some([0, 6].into()), instances: seven },
+                MigLayout {
+                    gpus: None,
+                    instances: seven.clone(),
+                },
+                MigLayout {
+                    gpus: Some([0, 6].into()),
+                    instances: seven,
+                },
             ]),
         ] {
             assert_eq!(LayoutSpec::from(&layout).to_layout(), Some(layout));

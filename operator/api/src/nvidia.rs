@@ -120,7 +120,9 @@ pub enum MigStrategy {
 }
 
 /// How devices are passed to containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum DeviceListStrategy {
     /// Environment variable `NVIDIA_VISIBLE_DEVICES`.
     Envvar,

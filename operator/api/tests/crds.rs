@@ -8,7 +8,10 @@ fn the_crds_folder_is_what_the_types_generate() {
     let generated = freehold_api::crd_files().unwrap();
     for (file, yaml) in &generated {
         let committed = fs::read_to_string(folder.join(file)).unwrap_or_default();
-        let line = committed.lines().zip(yaml.lines()).position(|(committed, generated)| committed != generated);
+        let line = committed
+            .lines()
+            .zip(yaml.lines())
+            .position(|(committed, generated)| committed != generated);
         assert!(
             committed == *yaml,
             "crds/{file} differs from the types of operator/api, first in line {}; run `make generate`",
@@ -21,6 +24,12 @@ fn the_crds_folder_is_what_the_types_generate() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .filter(|name| name != "kustomization.yaml")
         .collect();
-    let expected = generated.iter().map(|(file, _)| (*file).to_owned()).collect();
-    assert_eq!(names, expected, "crds/ holds something that nothing generates");
+    let expected = generated
+        .iter()
+        .map(|(file, _)| (*file).to_owned())
+        .collect();
+    assert_eq!(
+        names, expected,
+        "crds/ holds something that nothing generates"
+    );
 }

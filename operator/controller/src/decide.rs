@@ -7,7 +7,9 @@ use freehold_api::{AcceleratorNode, LayoutSpec};
 use freehold_core::assign::{self, Assignment, ClusterView};
 use freehold_core::blocker::Blocker;
 use freehold_core::intent::Intent;
-use freehold_core::tenure::{self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Timing, Want};
+use freehold_core::tenure::{
+    self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Timing, Want,
+};
 use freehold_core::vendor::{Owner, Vendor};
 
 use crate::observe::consumers::consumers;
@@ -43,7 +45,9 @@ impl Pass<'_> {
         may_start: impl Fn(Option<&str>) -> Result<(), Blocker>,
         step_s: u64,
     ) -> Verdict {
-        let read = fresh.and_then(|fresh| fresh.node.clone()).map(|node| NodeEntry::new(node, self.label_keys));
+        let read = fresh
+            .and_then(|fresh| fresh.node.clone())
+            .map(|node| NodeEntry::new(node, self.label_keys));
         let node = read.as_ref().unwrap_or(node);
         let name = &node.view.name;
         let record = match fresh {
@@ -53,7 +57,11 @@ impl Pass<'_> {
         let report = record.and_then(|record| record.status.as_ref()?.report.as_ref());
         let mut assignment = assign::assign(vendor, &node.view, report, self.cluster, self.intent);
         if self.tearing_down {
-            assignment = Assignment { cohort: None, excluded: None, want: Want::Nothing };
+            assignment = Assignment {
+                cohort: None,
+                excluded: None,
+                want: Want::Nothing,
+            };
         }
         // A matched node that is left out keeps a record all the same: people find it listed there with the reason, and the
         // agent's answer about it has a place to go.
@@ -107,7 +115,10 @@ impl Pass<'_> {
                 ..self.limits
             },
         };
-        Verdict { decision: tenure::step(&facts), assignment }
+        Verdict {
+            decision: tenure::step(&facts),
+            assignment,
+        }
     }
 
     /// Evidence that another party hands out the vendor's devices here. What our own operand leaves behind while it is being
@@ -121,9 +132,12 @@ impl Pass<'_> {
         operands: &[tenure::OperandPod],
     ) -> Vec<ForeignOwner> {
         let mut found = Vec::new();
-        let report = record.and_then(|record| record.status.as_ref()?.report.as_ref()?.vendor(vendor));
+        let report =
+            record.and_then(|record| record.status.as_ref()?.report.as_ref()?.vendor(vendor));
         let last_word = record.and_then(|record| record.spec.vendor(vendor)?.owner);
-        let foreign = |owner: Owner| last_word != Some(owner) && !operands.iter().any(|operand| operand.owner == owner);
+        let foreign = |owner: Owner| {
+            last_word != Some(owner) && !operands.iter().any(|operand| operand.owner == owner)
+        };
         if foreign(Owner::DevicePlugin) {
             let advertised: Vec<String> = node
                 .view
@@ -133,43 +147,85 @@ impl Pass<'_> {
                 .map(|(resource, count)| format!("{resource}={count}"))
                 .collect();
             if !advertised.is_empty() {
-                let evidence = format!("allocatable {} without an operand pod of Freehold", advertised.join(", "));
-                found.push(ForeignOwner { who: self.suspect(vendor, Owner::DevicePlugin), evidence });
+                let evidence = format!(
+                    "allocatable {} without an operand pod of Freehold",
+                    advertised.join(", ")
+                );
+                found.push(ForeignOwner {
+                    who: self.suspect(vendor, Owner::DevicePlugin),
+                    evidence,
+                });
             }
-            if let Some(sockets) = report.map(|report| &report.plugin_sockets).filter(|sockets| !sockets.is_empty()) {
+            if let Some(sockets) = report
+                .map(|report| &report.plugin_sockets)
+                .filter(|sockets| !sockets.is_empty())
+            {
                 let evidence = format!("kubelet device-plugin sockets {}", sockets.join(", "));
-                found.push(ForeignOwner { who: self.suspect(vendor, Owner::DevicePlugin), evidence });
+                found.push(ForeignOwner {
+                    who: self.suspect(vendor, Owner::DevicePlugin),
+                    evidence,
+                });
             }
         }
         if foreign(Owner::Dra) {
             let slices = self.world.slice_facts(&node.view.name, vendor);
             if slices.count > 0 {
-                let evidence = format!("{} ResourceSlices of driver {} without an operand pod of Freehold", slices.count, vendor.dra_driver());
-                found.push(ForeignOwner { who: self.suspect(vendor, Owner::Dra), evidence });
+                let evidence = format!(
+                    "{} ResourceSlices of driver {} without an operand pod of Freehold",
+                    slices.count,
+                    vendor.dra_driver()
+                );
+                found.push(ForeignOwner {
+                    who: self.suspect(vendor, Owner::Dra),
+                    evidence,
+                });
             }
             if report.is_some_and(|report| report.dra_registered) {
-                let evidence = format!("a kubelet registration of DRA driver {}", vendor.dra_driver());
-                found.push(ForeignOwner { who: self.suspect(vendor, Owner::Dra), evidence });
+                let evidence = format!(
+                    "a kubelet registration of DRA driver {}",
+                    vendor.dra_driver()
+                );
+                found.push(ForeignOwner {
+                    who: self.suspect(vendor, Owner::Dra),
+                    evidence,
+                });
             }
         }
         if vendor == Vendor::Nvidia {
             for (kind, objects) in &self.world.rivals {
                 for (name, ()) in objects.iter() {
                     let evidence = "its operator hands out every GPU of the cluster".to_owned();
-                    found.push(ForeignOwner { who: format!("{kind} {name}"), evidence });
+                    found.push(ForeignOwner {
+                        who: format!("{kind} {name}"),
+                        evidence,
+                    });
                 }
             }
         }
         for pod in fresh.iter().flat_map(|fresh| &fresh.pods) {
             let labels = pod.metadata.labels.as_ref();
-            let ours = pod.metadata.namespace.as_deref() == Some(freehold_core::names::OPERAND_NAMESPACE)
-                && labels.is_some_and(|labels| labels.contains_key(freehold_core::names::COMPONENT_LABEL));
+            let ours = pod.metadata.namespace.as_deref()
+                == Some(freehold_core::names::OPERAND_NAMESPACE)
+                && labels.is_some_and(|labels| {
+                    labels.contains_key(freehold_core::names::COMPONENT_LABEL)
+                });
             if !ours && foreign_pod(&pod.spec).is_some_and(|(of, _)| of == vendor) {
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                let who = pod.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map_or_else(
-                    || format!("Pod {namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default()),
-                    |owner| format!("{} {namespace}/{}", owner.kind, owner.name),
-                );
+                let who = pod
+                    .metadata
+                    .owner_references
+                    .iter()
+                    .flatten()
+                    .find(|owner| owner.controller == Some(true))
+                    .map_or_else(
+                        || {
+                            format!(
+                                "Pod {namespace}/{}",
+                                pod.metadata.name.as_deref().unwrap_or_default()
+                            )
+                        },
+                        |owner| format!("{} {namespace}/{}", owner.kind, owner.name),
+                    );
                 let evidence = "its pod on this node mounts the kubelet's plugin directory with the vendor's image".to_owned();
                 found.push(ForeignOwner { who, evidence });
             }
@@ -190,7 +246,9 @@ impl Pass<'_> {
             .collect();
         names.sort_unstable();
         match names.as_slice() {
-            [] => format!("an unknown {vendor} {owner} (no DaemonSet with its image was found: look at the host and its provider)"),
+            [] => format!(
+                "an unknown {vendor} {owner} (no DaemonSet with its image was found: look at the host and its provider)"
+            ),
             [one] => format!("DaemonSet {one}"),
             [one, rest @ ..] => format!("DaemonSet {one} (or {} more)", rest.len()),
         }

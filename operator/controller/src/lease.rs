@@ -14,11 +14,18 @@ use crate::options::Options;
 ///
 /// # Errors
 /// When the Lease cannot be made or read.
-pub(crate) async fn join(client: Client, options: &Options) -> anyhow::Result<(watch::Receiver<bool>, JoinHandle<()>)> {
+pub(crate) async fn join(
+    client: Client,
+    options: &Options,
+) -> anyhow::Result<(watch::Receiver<bool>, JoinHandle<()>)> {
     let manager = LeaseManagerBuilder::new(client, names::LEASE)
         .with_namespace(names::SYSTEM_NAMESPACE)
         .with_identity(&options.identity)
-        .with_field_manager(format!("{}-lease-{}", names::CONTROLLER_FIELD_MANAGER, options.identity))
+        .with_field_manager(format!(
+            "{}-lease-{}",
+            names::CONTROLLER_FIELD_MANAGER,
+            options.identity
+        ))
         .with_duration(options.lease_seconds)
         .with_grace(options.lease_seconds / 2)
         .build()
@@ -28,8 +35,12 @@ pub(crate) async fn join(client: Client, options: &Options) -> anyhow::Result<(w
     let task = tokio::spawn(async move {
         match task.await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the lease task ended; this replica does not lead any more"),
-            Err(error) => tracing::error!(%error, "the lease task broke; this replica does not lead any more"),
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the lease task ended; this replica does not lead any more")
+            }
+            Err(error) => {
+                tracing::error!(%error, "the lease task broke; this replica does not lead any more")
+            }
         }
     });
     Ok((leading, task))

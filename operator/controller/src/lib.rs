@@ -38,11 +38,15 @@ pub use uninstall::uninstall_check;
 /// When the API server cannot be reached at start, or the listening address is taken.
 pub async fn run(options: Options) -> anyhow::Result<()> {
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| "info".into()),
+        )
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
         .init();
-    let mut config = Config::infer().await.context("no kubeconfig and no in-cluster configuration")?;
+    let mut config = Config::infer()
+        .await
+        .context("no kubeconfig and no in-cluster configuration")?;
     // The client would retry a refused eviction for minutes before telling; every retry here is a new decision.
     config.default_retry = false;
     let client = Client::try_from(config)?;
@@ -59,7 +63,10 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
 
 fn shutdown() -> anyhow::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let (mut terminate, mut interrupt) = (
+        signal(SignalKind::terminate())?,
+        signal(SignalKind::interrupt())?,
+    );
     Ok(async move {
         tokio::select! {
             _ = terminate.recv() => {}

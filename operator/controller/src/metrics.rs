@@ -60,7 +60,15 @@ pub(crate) struct Metrics {
 }
 
 /// Targets of writes, to start their counters at zero.
-const TARGETS: [&str; 7] = ["node", "record", "pod", "object", "node_status", "cluster_status", "event"];
+const TARGETS: [&str; 7] = [
+    "node",
+    "record",
+    "pod",
+    "object",
+    "node_status",
+    "cluster_status",
+    "event",
+];
 
 impl Metrics {
     /// Makes and registers them.
@@ -71,19 +79,55 @@ impl Metrics {
             writes: Family::default(),
             watch_failures: Family::default(),
             leading: Gauge::default(),
-            write_seconds: Histogram::new([0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0]),
+            write_seconds: Histogram::new([
+                0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 15.0,
+            ]),
         };
         for target in TARGETS {
-            metrics.writes.get_or_create(&WriteLabels { target, result: "ok" }).inc_by(0);
+            metrics
+                .writes
+                .get_or_create(&WriteLabels {
+                    target,
+                    result: "ok",
+                })
+                .inc_by(0);
         }
         let build = Family::<BuildLabels, Gauge>::default();
-        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
-        registry.register("freehold_build_info", "The version that runs; always 1", build);
-        registry.register("freehold_nodes", "Nodes by vendor, owner and step of their tenure", metrics.nodes.clone());
-        registry.register("freehold_blocked_nodes", "Nodes by the reason that they do not go on", metrics.blocked.clone());
-        registry.register("freehold_writes", "Writes to the API server by target and result", metrics.writes.clone());
-        registry.register("freehold_watch_failures", "Failed or broken watches by kind", metrics.watch_failures.clone());
-        registry.register("freehold_leading", "1 while this replica leads", metrics.leading.clone());
+        build
+            .get_or_create(&BuildLabels {
+                version: env!("CARGO_PKG_VERSION"),
+            })
+            .set(1);
+        registry.register(
+            "freehold_build_info",
+            "The version that runs; always 1",
+            build,
+        );
+        registry.register(
+            "freehold_nodes",
+            "Nodes by vendor, owner and step of their tenure",
+            metrics.nodes.clone(),
+        );
+        registry.register(
+            "freehold_blocked_nodes",
+            "Nodes by the reason that they do not go on",
+            metrics.blocked.clone(),
+        );
+        registry.register(
+            "freehold_writes",
+            "Writes to the API server by target and result",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "freehold_watch_failures",
+            "Failed or broken watches by kind",
+            metrics.watch_failures.clone(),
+        );
+        registry.register(
+            "freehold_leading",
+            "1 while this replica leads",
+            metrics.leading.clone(),
+        );
         registry.register_with_unit(
             "freehold_write_duration",
             "From a decision to the answer of its guarded write",
@@ -95,17 +139,32 @@ impl Metrics {
 
     /// Counts a write.
     pub(crate) fn wrote(&self, target: &'static str, result: &'static str) {
-        self.writes.get_or_create(&WriteLabels { target, result }).inc();
+        self.writes
+            .get_or_create(&WriteLabels { target, result })
+            .inc();
     }
 
     /// Replaces the node gauges: series of states that no node is in disappear.
-    pub(crate) fn set_nodes(&self, nodes: impl Iterator<Item = (Vendor, &'static str, Step, Option<Reason>)>) {
+    pub(crate) fn set_nodes(
+        &self,
+        nodes: impl Iterator<Item = (Vendor, &'static str, Step, Option<Reason>)>,
+    ) {
         self.nodes.clear();
         self.blocked.clear();
         for (vendor, owner, step, reason) in nodes {
-            self.nodes.get_or_create(&NodeLabels { vendor: vendor.key(), owner, step: format!("{step:?}") }).inc();
+            self.nodes
+                .get_or_create(&NodeLabels {
+                    vendor: vendor.key(),
+                    owner,
+                    step: format!("{step:?}"),
+                })
+                .inc();
             if let Some(reason) = reason {
-                self.blocked.get_or_create(&ReasonLabel { reason: format!("{reason:?}") }).inc();
+                self.blocked
+                    .get_or_create(&ReasonLabel {
+                        reason: format!("{reason:?}"),
+                    })
+                    .inc();
             }
         }
     }

@@ -11,7 +11,11 @@ pub struct Options {
     #[arg(long, env = "FREEHOLD_AGENT_IMAGE", default_value = freehold_core::catalogue::AGENT_IMAGE)]
     pub agent_image: String,
     /// Secrets in the operand namespace to pull that image with.
-    #[arg(long = "agent-image-pull-secret", env = "FREEHOLD_AGENT_IMAGE_PULL_SECRETS", value_delimiter = ',')]
+    #[arg(
+        long = "agent-image-pull-secret",
+        env = "FREEHOLD_AGENT_IMAGE_PULL_SECRETS",
+        value_delimiter = ','
+    )]
     pub agent_image_pull_secrets: Vec<String>,
     /// Name of this replica in the lease; the pod's name.
     #[arg(long, env = "POD_NAME", default_value = "freehold-operator")]

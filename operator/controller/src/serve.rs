@@ -29,13 +29,19 @@ impl Readiness {
 ///
 /// # Errors
 /// When the address cannot be bound.
-pub(crate) async fn listen(address: SocketAddr, readiness: Readiness, registry: Registry) -> anyhow::Result<()> {
+pub(crate) async fn listen(
+    address: SocketAddr,
+    readiness: Readiness,
+    registry: Registry,
+) -> anyhow::Result<()> {
     let app = Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
         .with_state((readiness, Arc::new(registry)));
-    let listener = tokio::net::TcpListener::bind(address).await.with_context(|| format!("listening on {address}"))?;
+    let listener = tokio::net::TcpListener::bind(address)
+        .await
+        .with_context(|| format!("listening on {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "serving /healthz, /readyz and /metrics");
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, app).await {
@@ -57,7 +63,14 @@ async fn ready(State((readiness, _)): State<Served>) -> (StatusCode, &'static st
 
 async fn metrics(State((_, registry)): State<Served>) -> Response {
     match text(&registry) {
-        Ok(text) => ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text).into_response(),
+        Ok(text) => (
+            [(
+                header::CONTENT_TYPE,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            )],
+            text,
+        )
+            .into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

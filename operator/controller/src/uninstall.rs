@@ -11,14 +11,18 @@ use kube::{Api, Client};
 /// # Errors
 /// When it exists, or when the API server cannot tell.
 pub async fn uninstall_check() -> anyhow::Result<()> {
-    let client = Client::try_default().await.context("no kubeconfig and no in-cluster configuration")?;
+    let client = Client::try_default()
+        .await
+        .context("no kubeconfig and no in-cluster configuration")?;
     let intents = Api::<AcceleratorCluster>::all(client);
     let name = names::SINGLETON;
     let intent = match intents.get_metadata(name).await {
         Ok(intent) => intent,
         // Also where the definition is gone, and with it the whole API group.
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("reading AcceleratorCluster {name}")),
+        Err(error) => {
+            return Err(error).with_context(|| format!("reading AcceleratorCluster {name}"));
+        }
     };
     if intent.metadata.deletion_timestamp.is_some() {
         bail!(

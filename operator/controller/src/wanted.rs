@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use freehold_api::AcceleratorCluster;
 use freehold_api::plan::Plan;
 use freehold_core::intent::{Budget, DrainPolicy, Intent, Rollout, Selector, SelectorTerm};
-use freehold_core::vendor::{Owner, Vendor};
 use freehold_core::names;
+use freehold_core::vendor::{Owner, Vendor};
 use freehold_render::{Rendered, RenderedOperand, Settings};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::DynamicObject;
@@ -73,17 +73,29 @@ impl Wanted {
             agent_image: options.agent_image.clone(),
             agent_image_pull_secrets: options.agent_image_pull_secrets.clone(),
             plugin_configs: plugin_configs(&plan.intent, world),
-            kubelet_roots: world.daemon_sets.iter().filter_map(|(_, set)| set.kubelet_root.clone()).collect(),
+            kubelet_roots: world
+                .daemon_sets
+                .iter()
+                .filter_map(|(_, set)| set.kubelet_root.clone())
+                .collect(),
         };
         match objects(freehold_render::render(&plan, &settings), tearing_down) {
-            Ok((intent, objects)) => Self { intent, objects, ..empty(None) },
+            Ok((intent, objects)) => Self {
+                intent,
+                objects,
+                ..empty(None)
+            },
             Err(error) => empty(Some(error.to_string())),
         }
     }
 
     /// Label keys that the intent reads.
     pub(crate) fn label_keys(&self) -> Vec<String> {
-        let selectors = self.intent.cohorts.values().flat_map(|cohort| keys(&cohort.selector));
+        let selectors = self
+            .intent
+            .cohorts
+            .values()
+            .flat_map(|cohort| keys(&cohort.selector));
         selectors.chain(self.intent.owner_alias.clone()).collect()
     }
 
@@ -94,11 +106,19 @@ impl Wanted {
 
     /// Vendor, owner and cohort of a per-cohort object, told by its name.
     pub(crate) fn operand_of<'a>(&self, name: &'a str) -> Option<(Vendor, Owner, &'a str)> {
-        let mps = name.strip_prefix("nvidia-mps-").map(|cohort| (Vendor::Nvidia, Owner::DevicePlugin, cohort));
+        let mps = name
+            .strip_prefix("nvidia-mps-")
+            .map(|cohort| (Vendor::Nvidia, Owner::DevicePlugin, cohort));
         mps.or_else(|| {
             Vendor::ALL.into_iter().find_map(|vendor| {
                 let rest = name.strip_prefix(vendor.key())?.strip_prefix('-')?;
-                Owner::ALL.into_iter().find_map(|owner| Some((vendor, owner, rest.strip_prefix(owner.word())?.strip_prefix('-')?)))
+                Owner::ALL.into_iter().find_map(|owner| {
+                    Some((
+                        vendor,
+                        owner,
+                        rest.strip_prefix(owner.word())?.strip_prefix('-')?,
+                    ))
+                })
             })
         })
     }
@@ -106,10 +126,15 @@ impl Wanted {
 
 /// The files that cohorts name in users' ConfigMaps, as far as they exist.
 fn plugin_configs(intent: &Intent, world: &World) -> BTreeMap<(String, String), String> {
-    let named = intent.cohorts.values().filter_map(|cohort| cohort.config_map.clone());
+    let named = intent
+        .cohorts
+        .values()
+        .filter_map(|cohort| cohort.config_map.clone());
     named
         .filter_map(|(map, key)| {
-            let entry = world.config_maps.get(&(names::OPERAND_NAMESPACE.to_owned(), map.clone()))?;
+            let entry = world
+                .config_maps
+                .get(&(names::OPERAND_NAMESPACE.to_owned(), map.clone()))?;
             let file = entry.data.get(&key)?.clone();
             Some(((map, key), file))
         })
@@ -117,14 +142,29 @@ fn plugin_configs(intent: &Intent, world: &World) -> BTreeMap<(String, String), 
 }
 
 /// Flattens what was rendered. Taken apart without `..`: a new kind of object cannot be forgotten.
-fn objects(rendered: Rendered, tearing_down: bool) -> serde_json::Result<(Intent, BTreeMap<ObjectKey, DynamicObject>)> {
-    let Rendered { intent, agent, operands, device_classes, claim_templates } = rendered;
+fn objects(
+    rendered: Rendered,
+    tearing_down: bool,
+) -> serde_json::Result<(Intent, BTreeMap<ObjectKey, DynamicObject>)> {
+    let Rendered {
+        intent,
+        agent,
+        operands,
+        device_classes,
+        claim_templates,
+    } = rendered;
     let mut objects = BTreeMap::new();
     // While the resource is being deleted the agent that runs is kept as it is (see `Keeper::may_delete`) and not wanted.
     if !tearing_down {
         insert(&mut objects, Kind::DaemonSet, agent)?;
     }
-    for RenderedOperand { cohort: _, shape: _, template: _, daemon_set } in operands {
+    for RenderedOperand {
+        cohort: _,
+        shape: _,
+        template: _,
+        daemon_set,
+    } in operands
+    {
         if let Some(daemon_set) = daemon_set {
             insert(&mut objects, Kind::DaemonSet, daemon_set)?;
         }
@@ -144,16 +184,21 @@ fn insert(
     object: impl serde::Serialize,
 ) -> serde_json::Result<()> {
     let object: DynamicObject = serde_json::from_value(serde_json::to_value(object)?)?;
-    let key = ObjectKey { kind, namespace: object.namespace().unwrap_or_default(), name: object.name_any() };
+    let key = ObjectKey {
+        kind,
+        namespace: object.namespace().unwrap_or_default(),
+        name: object.name_any(),
+    };
     objects.insert(key, object);
     Ok(())
 }
 
 fn keys(selector: &Selector) -> impl Iterator<Item = String> {
     selector.terms.iter().map(|term| match term {
-        SelectorTerm::In(key, _) | SelectorTerm::NotIn(key, _) | SelectorTerm::Exists(key) | SelectorTerm::DoesNotExist(key) => {
-            key.clone()
-        }
+        SelectorTerm::In(key, _)
+        | SelectorTerm::NotIn(key, _)
+        | SelectorTerm::Exists(key)
+        | SelectorTerm::DoesNotExist(key) => key.clone(),
     })
 }
 

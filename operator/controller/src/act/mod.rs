@@ -44,8 +44,14 @@ impl WriteError {
 impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(status) if status.is_conflict() || status.is_not_found() || status.is_already_exists() => Self::Stale,
-            kube::Error::Api(status) if status.code == 429 || status.code >= 500 => Self::Unavailable(status.message),
+            kube::Error::Api(status)
+                if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
+            {
+                Self::Stale
+            }
+            kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
+                Self::Unavailable(status.message)
+            }
             kube::Error::Api(status) => Self::Refused(status.message),
             other => Self::Unavailable(other.to_string()),
         }
@@ -53,9 +59,14 @@ impl From<kube::Error> for WriteError {
 }
 
 /// Runs a write with its time limit.
-pub(crate) async fn timed<T>(write: impl Future<Output = Result<T, WriteError>>) -> Result<T, WriteError> {
+pub(crate) async fn timed<T>(
+    write: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
     match tokio::time::timeout(WRITE_TIMEOUT, write).await {
         Ok(result) => result,
-        Err(_) => Err(WriteError::Unavailable(format!("no answer within {} s", WRITE_TIMEOUT.as_secs()))),
+        Err(_) => Err(WriteError::Unavailable(format!(
+            "no answer within {} s",
+            WRITE_TIMEOUT.as_secs()
+        ))),
     }
 }

@@ -82,13 +82,16 @@ impl NodeAct {
                 taints = Some(self.other_taints());
             }
         }
-        let mut patch = json!({"metadata": {"resourceVersion": self.node.resource_version, "labels": labels}});
+        let mut patch =
+            json!({"metadata": {"resourceVersion": self.node.resource_version, "labels": labels}});
         if let (Some(taints), Some(patch)) = (taints, patch.as_object_mut()) {
             // A merge patch replaces the whole list; the resourceVersion makes sure that it is the list that was read.
             patch.insert("spec".into(), json!({"taints": taints}));
         }
         let api = Api::<SlimNode>::all(client.clone());
-        let node = api.patch(&self.node.view.name, &manager(), &Patch::Merge(patch)).await?;
+        let node = api
+            .patch(&self.node.view.name, &manager(), &Patch::Merge(patch))
+            .await?;
         Ok(Written::Node(Box::new(node)))
     }
 
@@ -106,7 +109,12 @@ impl NodeAct {
 
     fn other_taints(&self) -> Vec<SlimTaint> {
         let key = names::fence_taint(self.vendor);
-        self.node.taints.iter().filter(|taint| taint.key != key).cloned().collect()
+        self.node
+            .taints
+            .iter()
+            .filter(|taint| taint.key != key)
+            .cloned()
+            .collect()
     }
 
     async fn record(&self, client: &Client, write: &RecordWrite) -> Result<Written, WriteError> {
@@ -114,8 +122,16 @@ impl NodeAct {
         match write {
             RecordWrite::Create { cohort } => self.create_record(&api, cohort.clone()).await,
             RecordWrite::RaiseTerm { term } => self.patch_part(&api, json!({"term": term})).await,
-            RecordWrite::Layout { layout } => self.patch_part(&api, json!({"layout": layout_value(layout.as_ref())?})).await,
-            RecordWrite::HandWord { cohort, owner, term, dra_cohort } => {
+            RecordWrite::Layout { layout } => {
+                self.patch_part(&api, json!({"layout": layout_value(layout.as_ref())?}))
+                    .await
+            }
+            RecordWrite::HandWord {
+                cohort,
+                owner,
+                term,
+                dra_cohort,
+            } => {
                 let owner = to_value(owner)?;
                 self.patch_part(&api, json!({"cohort": cohort, "owner": owner, "term": term, "draCohort": dra_cohort})).await
             }
@@ -123,10 +139,18 @@ impl NodeAct {
         }
     }
 
-    async fn create_record(&self, api: &Api<AcceleratorNode>, cohort: Option<String>) -> Result<Written, WriteError> {
+    async fn create_record(
+        &self,
+        api: &Api<AcceleratorNode>,
+        cohort: Option<String>,
+    ) -> Result<Written, WriteError> {
         let part = first_orders(cohort);
         let Some(record) = &self.record else {
-            let mut spec = AcceleratorNodeSpec { node_uid: self.node.view.uid.clone(), nvidia: None, neuron: None };
+            let mut spec = AcceleratorNodeSpec {
+                node_uid: self.node.view.uid.clone(),
+                nvidia: None,
+                neuron: None,
+            };
             *match self.vendor {
                 Vendor::Nvidia => &mut spec.nvidia,
                 Vendor::Neuron => &mut spec.neuron,
@@ -139,7 +163,10 @@ impl NodeAct {
                 uid: self.node.view.uid.clone(),
                 ..OwnerReference::default()
             }]);
-            let post = PostParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PostParams::default() };
+            let post = PostParams {
+                field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+                ..PostParams::default()
+            };
             return Ok(Written::Record(Box::new(api.create(&post, &object).await?)));
         };
         if record.spec.node_uid != self.node.view.uid {
@@ -151,41 +178,75 @@ impl NodeAct {
 
     /// Removes this vendor's part, or the whole object with its last part.
     async fn clear_part(&self, api: &Api<AcceleratorNode>) -> Result<Written, WriteError> {
-        let Some(record) = &self.record else { return Ok(Written::RecordGone) };
+        let Some(record) = &self.record else {
+            return Ok(Written::RecordGone);
+        };
         if record.spec.vendor(self.other_vendor()).is_none() {
             return self.delete_record(api, record).await;
         }
         self.patch_spec(api, json!({self.vendor.key(): null})).await
     }
 
-    async fn delete_record(&self, api: &Api<AcceleratorNode>, record: &AcceleratorNode) -> Result<Written, WriteError> {
-        let preconditions =
-            Preconditions { uid: record.metadata.uid.clone(), resource_version: record.metadata.resource_version.clone() };
-        api.delete(&self.node.view.name, &DeleteParams::default().preconditions(preconditions)).await?;
+    async fn delete_record(
+        &self,
+        api: &Api<AcceleratorNode>,
+        record: &AcceleratorNode,
+    ) -> Result<Written, WriteError> {
+        let preconditions = Preconditions {
+            uid: record.metadata.uid.clone(),
+            resource_version: record.metadata.resource_version.clone(),
+        };
+        api.delete(
+            &self.node.view.name,
+            &DeleteParams::default().preconditions(preconditions),
+        )
+        .await?;
         Ok(Written::RecordGone)
     }
 
-    async fn patch_part(&self, api: &Api<AcceleratorNode>, part: Value) -> Result<Written, WriteError> {
+    async fn patch_part(
+        &self,
+        api: &Api<AcceleratorNode>,
+        part: Value,
+    ) -> Result<Written, WriteError> {
         self.patch_spec(api, json!({self.vendor.key(): part})).await
     }
 
-    async fn patch_spec(&self, api: &Api<AcceleratorNode>, spec: Value) -> Result<Written, WriteError> {
-        let Some(version) = self.record.as_ref().and_then(|record| record.metadata.resource_version.clone()) else {
+    async fn patch_spec(
+        &self,
+        api: &Api<AcceleratorNode>,
+        spec: Value,
+    ) -> Result<Written, WriteError> {
+        let Some(version) = self
+            .record
+            .as_ref()
+            .and_then(|record| record.metadata.resource_version.clone())
+        else {
             return Err(WriteError::Stale);
         };
         let patch = json!({"metadata": {"resourceVersion": version}, "spec": spec});
-        let record = api.patch(&self.node.view.name, &manager(), &Patch::Merge(patch)).await?;
+        let record = api
+            .patch(&self.node.view.name, &manager(), &Patch::Merge(patch))
+            .await?;
         Ok(Written::Record(Box::new(record)))
     }
 }
 
 /// Term 1, no owner: asks the agent who is there.
 fn first_orders(cohort: Option<String>) -> VendorSpec {
-    VendorSpec { cohort, owner: None::<Owner>, term: 1, layout: None, dra_cohort: None }
+    VendorSpec {
+        cohort,
+        owner: None::<Owner>,
+        term: 1,
+        layout: None,
+        dra_cohort: None,
+    }
 }
 
 fn layout_value(layout: Option<&Layout>) -> Result<Value, WriteError> {
-    layout.map_or(Ok(Value::Null), |layout| to_value(&LayoutSpec::from(layout)))
+    layout.map_or(Ok(Value::Null), |layout| {
+        to_value(&LayoutSpec::from(layout))
+    })
 }
 
 fn to_value(value: &impl serde::Serialize) -> Result<Value, WriteError> {
@@ -196,22 +257,41 @@ async fn pod(client: &Client, write: &PodWrite) -> Result<Written, WriteError> {
     match write {
         PodWrite::Evict { name, uid } => {
             let (namespace, name) = name.split_once('/').unwrap_or_default();
-            let delete = DeleteParams::default().preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
-            let params = EvictParams { delete_options: Some(delete), ..EvictParams::default() };
-            match Api::<Pod>::namespaced(client.clone(), namespace).evict(name, &params).await {
+            let delete = DeleteParams::default().preconditions(Preconditions {
+                uid: Some(uid.clone()),
+                resource_version: None,
+            });
+            let params = EvictParams {
+                delete_options: Some(delete),
+                ..EvictParams::default()
+            };
+            match Api::<Pod>::namespaced(client.clone(), namespace)
+                .evict(name, &params)
+                .await
+            {
                 Ok(_) => Ok(Written::Pod),
-                Err(kube::Error::Api(status)) if status.code == 429 => Err(WriteError::DisruptionBudget(status.message)),
+                Err(kube::Error::Api(status)) if status.code == 429 => {
+                    Err(WriteError::DisruptionBudget(status.message))
+                }
                 Err(error) => Err(error.into()),
             }
         }
         PodWrite::Restart { name, uid } => {
-            let params = DeleteParams::default().preconditions(Preconditions { uid: Some(uid.clone()), resource_version: None });
-            Api::<Pod>::namespaced(client.clone(), names::OPERAND_NAMESPACE).delete(name, &params).await?;
+            let params = DeleteParams::default().preconditions(Preconditions {
+                uid: Some(uid.clone()),
+                resource_version: None,
+            });
+            Api::<Pod>::namespaced(client.clone(), names::OPERAND_NAMESPACE)
+                .delete(name, &params)
+                .await?;
             Ok(Written::Pod)
         }
     }
 }
 
 fn manager() -> PatchParams {
-    PatchParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PatchParams::default() }
+    PatchParams {
+        field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    }
 }

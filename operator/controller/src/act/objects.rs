@@ -18,13 +18,19 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// In the order of creation: what a pod needs comes before it.
-    pub(crate) const ALL: [Self; 3] = [Self::DeviceClass, Self::ResourceClaimTemplate, Self::DaemonSet];
+    pub(crate) const ALL: [Self; 3] = [
+        Self::DeviceClass,
+        Self::ResourceClaimTemplate,
+        Self::DaemonSet,
+    ];
 
     fn resource(self) -> ApiResource {
         use k8s_openapi::api::{apps::v1::DaemonSet, resource::v1 as resource};
         match self {
             Self::DeviceClass => ApiResource::erase::<resource::DeviceClass>(&()),
-            Self::ResourceClaimTemplate => ApiResource::erase::<resource::ResourceClaimTemplate>(&()),
+            Self::ResourceClaimTemplate => {
+                ApiResource::erase::<resource::ResourceClaimTemplate>(&())
+            }
             Self::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
         }
     }
@@ -43,11 +49,23 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) enum ObjectAct {
     /// It does not exist.
-    Create { kind: Kind, object: Box<DynamicObject> },
+    Create {
+        kind: Kind,
+        object: Box<DynamicObject>,
+    },
     /// It is ours and differs.
-    Replace { kind: Kind, object: Box<DynamicObject>, live: Managed },
+    Replace {
+        kind: Kind,
+        object: Box<DynamicObject>,
+        live: Managed,
+    },
     /// It is ours and not wanted any more.
-    Delete { kind: Kind, namespace: String, name: String, live: Managed },
+    Delete {
+        kind: Kind,
+        namespace: String,
+        name: String,
+        live: Managed,
+    },
 }
 
 impl ObjectAct {
@@ -57,10 +75,20 @@ impl ObjectAct {
             match self {
                 Self::Create { kind, object } => create(&client, kind, *object, owner_uid).await,
                 Self::Replace { kind, object, live } => replace(&client, kind, *object, live).await,
-                Self::Delete { kind, namespace, name, live } => {
-                    let preconditions = Preconditions { uid: Some(live.uid), resource_version: Some(live.resource_version) };
+                Self::Delete {
+                    kind,
+                    namespace,
+                    name,
+                    live,
+                } => {
+                    let preconditions = Preconditions {
+                        uid: Some(live.uid),
+                        resource_version: Some(live.resource_version),
+                    };
                     let params = DeleteParams::background().preconditions(preconditions);
-                    api(&client, kind, &namespace).delete(&name, &params).await?;
+                    api(&client, kind, &namespace)
+                        .delete(&name, &params)
+                        .await?;
                     Ok(())
                 }
             }
@@ -69,10 +97,18 @@ impl ObjectAct {
     }
 }
 
-async fn create(client: &Client, kind: Kind, object: DynamicObject, owner_uid: &str) -> Result<(), WriteError> {
+async fn create(
+    client: &Client,
+    kind: Kind,
+    object: DynamicObject,
+    owner_uid: &str,
+) -> Result<(), WriteError> {
     let namespace = object.namespace().unwrap_or_default();
     let api = api(client, kind, &namespace);
-    let post = PostParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PostParams::default() };
+    let post = PostParams {
+        field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
     match api.create(&post, &object).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_already_exists() => {
@@ -81,19 +117,33 @@ async fn create(client: &Client, kind: Kind, object: DynamicObject, owner_uid: &
             if live.owner_uid.as_deref() == Some(owner_uid) {
                 replace(client, kind, object, live).await
             } else {
-                Err(WriteError::NotOurs(describe(kind, &namespace, &object.name_any())))
+                Err(WriteError::NotOurs(describe(
+                    kind,
+                    &namespace,
+                    &object.name_any(),
+                )))
             }
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn replace(client: &Client, kind: Kind, mut object: DynamicObject, live: Managed) -> Result<(), WriteError> {
+async fn replace(
+    client: &Client,
+    kind: Kind,
+    mut object: DynamicObject,
+    live: Managed,
+) -> Result<(), WriteError> {
     let namespace = object.namespace().unwrap_or_default();
     object.metadata.uid = Some(live.uid);
     object.metadata.resource_version = Some(live.resource_version);
-    let post = PostParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PostParams::default() };
-    api(client, kind, &namespace).replace(&object.name_any(), &post, &object).await?;
+    let post = PostParams {
+        field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+        ..PostParams::default()
+    };
+    api(client, kind, &namespace)
+        .replace(&object.name_any(), &post, &object)
+        .await?;
     Ok(())
 }
 
@@ -108,5 +158,9 @@ fn api(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
 
 /// `Kind namespace/name`, or `Kind name`.
 pub(crate) fn describe(kind: Kind, namespace: &str, name: &str) -> String {
-    if namespace.is_empty() { format!("{} {name}", kind.name()) } else { format!("{} {namespace}/{name}", kind.name()) }
+    if namespace.is_empty() {
+        format!("{} {name}", kind.name())
+    } else {
+        format!("{} {namespace}/{name}", kind.name())
+    }
 }

@@ -59,7 +59,13 @@ impl Engine {
         }
         self.world.dirty.objects = false;
         self.keeper.due = None;
-        let Some(wanted) = self.wanted.clone().filter(|wanted| wanted.problems.is_none()) else { return };
+        let Some(wanted) = self
+            .wanted
+            .clone()
+            .filter(|wanted| wanted.problems.is_none())
+        else {
+            return;
+        };
         if self.finalize(&wanted) {
             return;
         }
@@ -68,7 +74,8 @@ impl Engine {
             return;
         }
         self.keeper.busy = true;
-        let (client, reply, owner_uid) = (self.client.clone(), self.reply.clone(), wanted.uid.clone());
+        let (client, reply, owner_uid) =
+            (self.client.clone(), self.reply.clone(), wanted.uid.clone());
         tokio::spawn(async move {
             let mut kept = Vec::with_capacity(acts.len());
             // One after the other: what a pod needs (its class) is there before its DaemonSet.
@@ -85,8 +92,13 @@ impl Engine {
         if self.keeper.finalizing {
             return true;
         }
-        let Some(cluster) = self.world.cluster() else { return true };
-        let has = cluster.finalizers().iter().any(|finalizer| finalizer == names::FINALIZER);
+        let Some(cluster) = self.world.cluster() else {
+            return true;
+        };
+        let has = cluster
+            .finalizers()
+            .iter()
+            .any(|finalizer| finalizer == names::FINALIZER);
         let present = !wanted.tearing_down;
         if has == present || (wanted.tearing_down && !self.is_vacant(wanted)) {
             return false;
@@ -94,7 +106,9 @@ impl Engine {
         self.keeper.finalizing = true;
         let (client, reply, cluster) = (self.client.clone(), self.reply.clone(), cluster.clone());
         tokio::spawn(async move {
-            let result = publish::cluster::set_finalizer(client, &cluster, present).await.map(Box::new);
+            let result = publish::cluster::set_finalizer(client, &cluster, present)
+                .await
+                .map(Box::new);
             let _ = reply.send(Reply::Cluster { result });
         });
         true
@@ -102,11 +116,18 @@ impl Engine {
 
     /// Nothing is owned, fenced, recorded or kept any more.
     fn is_vacant(&self, wanted: &Wanted) -> bool {
-        self.nodes_are_vacant() && Kind::ALL.iter().all(|kind| self.live(*kind).iter().all(|(_, live)| !wanted.owns(live)))
+        self.nodes_are_vacant()
+            && Kind::ALL
+                .iter()
+                .all(|kind| self.live(*kind).iter().all(|(_, live)| !wanted.owns(live)))
     }
 
     fn nodes_are_vacant(&self) -> bool {
-        self.world.nodes.iter().all(|(_, node)| !node.carries_ours()) && self.world.records.len() == 0
+        self.world
+            .nodes
+            .iter()
+            .all(|(_, node)| !node.carries_ours())
+            && self.world.records.len() == 0
     }
 
     fn object_acts(&mut self, wanted: &Wanted) -> Vec<(ObjectKey, ObjectAct)> {
@@ -118,30 +139,67 @@ impl Engine {
             }
             let live: BTreeMap<ObjectKey, Managed> = self.live(kind).into_iter().collect();
             for (key, object) in wanted.objects.iter().filter(|(key, _)| key.kind == kind) {
-                if kind == Kind::ResourceClaimTemplate && self.world.namespaces.get(&key.namespace).is_none() {
+                if kind == Kind::ResourceClaimTemplate
+                    && self.world.namespaces.get(&key.namespace).is_none()
+                {
                     continue;
                 }
                 match live.get(key) {
-                    None => acts.push((key.clone(), ObjectAct::Create { kind, object: Box::new(object.clone()) })),
+                    None => acts.push((
+                        key.clone(),
+                        ObjectAct::Create {
+                            kind,
+                            object: Box::new(object.clone()),
+                        },
+                    )),
                     Some(live) if !wanted.owns(live) => {
-                        self.trouble(key, &WriteError::NotOurs(describe(kind, &key.namespace, &key.name)));
+                        self.trouble(
+                            key,
+                            &WriteError::NotOurs(describe(kind, &key.namespace, &key.name)),
+                        );
                     }
                     Some(live) if live.deleting => {}
-                    Some(live) if live.applied.as_deref() == object.annotations().get(names::APPLIED_ANNOTATION).map(String::as_str) => {
+                    Some(live)
+                        if live.applied.as_deref()
+                            == object
+                                .annotations()
+                                .get(names::APPLIED_ANNOTATION)
+                                .map(String::as_str) =>
+                    {
                         self.keeper.troubles.remove(key);
                     }
                     Some(live) => {
-                        acts.push((key.clone(), ObjectAct::Replace { kind, object: Box::new(object.clone()), live: live.clone() }));
+                        acts.push((
+                            key.clone(),
+                            ObjectAct::Replace {
+                                kind,
+                                object: Box::new(object.clone()),
+                                live: live.clone(),
+                            },
+                        ));
                     }
                 }
             }
             for (key, live) in live {
-                let keep = wanted.objects.contains_key(&key) || !wanted.owns(&live) || live.deleting;
+                let keep =
+                    wanted.objects.contains_key(&key) || !wanted.owns(&live) || live.deleting;
                 if keep || !self.may_delete(&key, nodes_vacant, wanted) {
                     continue;
                 }
-                let ObjectKey { kind, namespace, name } = key.clone();
-                acts.push((key, ObjectAct::Delete { kind, namespace, name, live }));
+                let ObjectKey {
+                    kind,
+                    namespace,
+                    name,
+                } = key.clone();
+                acts.push((
+                    key,
+                    ObjectAct::Delete {
+                        kind,
+                        namespace,
+                        name,
+                        live,
+                    },
+                ));
             }
         }
         acts
@@ -158,7 +216,10 @@ impl Engine {
             },
             Kind::DeviceClass => {
                 let vendors_left = Vendor::ALL.iter().any(|vendor| {
-                    self.world.nodes.iter().any(|(_, node)| matches!(node.owner(*vendor), Some(Ok(Owner::Dra))))
+                    self.world
+                        .nodes
+                        .iter()
+                        .any(|(_, node)| matches!(node.owner(*vendor), Some(Ok(Owner::Dra))))
                 });
                 // Finalizers, classes and RBAC go last.
                 !vendors_left && (!wanted.tearing_down || nodes_vacant)
@@ -169,18 +230,36 @@ impl Engine {
     fn is_in_use(&self, vendor: Vendor, owner: Owner, cohort: &str) -> bool {
         self.world.has_operand_pods(vendor, owner, cohort)
             || self.world.nodes.iter().any(|(_, node)| {
-                node.cohort(vendor).is_some_and(|label| label == cohort) && matches!(node.owner(vendor), Some(Ok(of)) if of == owner)
+                node.cohort(vendor).is_some_and(|label| label == cohort)
+                    && matches!(node.owner(vendor), Some(Ok(of)) if of == owner)
             })
     }
 
     fn live(&self, kind: Kind) -> Vec<(ObjectKey, Managed)> {
-        let key = |(namespace, name): &(String, String)| ObjectKey { kind, namespace: namespace.clone(), name: name.clone() };
+        let key = |(namespace, name): &(String, String)| ObjectKey {
+            kind,
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
         match kind {
-            Kind::DeviceClass => self.world.classes.iter().map(|(k, live)| (key(k), live.clone())).collect(),
-            Kind::ResourceClaimTemplate => self.world.templates.iter().map(|(k, live)| (key(k), live.clone())).collect(),
-            Kind::DaemonSet => {
-                self.world.daemon_sets.iter().filter_map(|(k, set)| Some((key(k), set.managed.clone()?))).collect()
-            }
+            Kind::DeviceClass => self
+                .world
+                .classes
+                .iter()
+                .map(|(k, live)| (key(k), live.clone()))
+                .collect(),
+            Kind::ResourceClaimTemplate => self
+                .world
+                .templates
+                .iter()
+                .map(|(k, live)| (key(k), live.clone()))
+                .collect(),
+            Kind::DaemonSet => self
+                .world
+                .daemon_sets
+                .iter()
+                .filter_map(|(k, set)| Some((key(k), set.managed.clone()?)))
+                .collect(),
         }
     }
 
@@ -190,7 +269,10 @@ impl Engine {
             match result {
                 Ok(()) => {
                     self.metrics.wrote("object", "ok");
-                    tracing::info!(object = describe(key.kind, &key.namespace, &key.name), "kept");
+                    tracing::info!(
+                        object = describe(key.kind, &key.namespace, &key.name),
+                        "kept"
+                    );
                     self.keeper.troubles.remove(&key);
                 }
                 Err(error) => {
@@ -199,7 +281,10 @@ impl Engine {
                     match error {
                         // The cache is behind; the watch tells soon.
                         WriteError::Stale => {}
-                        WriteError::Refused(_) | WriteError::NotOurs(_) | WriteError::Unavailable(_) | WriteError::DisruptionBudget(_) => {
+                        WriteError::Refused(_)
+                        | WriteError::NotOurs(_)
+                        | WriteError::Unavailable(_)
+                        | WriteError::DisruptionBudget(_) => {
                             self.trouble(&key, &error);
                         }
                     }
@@ -215,16 +300,25 @@ impl Engine {
         let blocker = match error {
             WriteError::NotOurs(_) => Blocker::new(
                 Reason::NameTaken,
-                format!("{object} exists and is not owned by this AcceleratorCluster; Freehold does not touch it"),
+                format!(
+                    "{object} exists and is not owned by this AcceleratorCluster; Freehold does not touch it"
+                ),
             ),
-            WriteError::Refused(why) => Blocker::new(Reason::ObjectRefused, format!("{object} was refused by the API server: {why}")),
-            WriteError::Stale | WriteError::Unavailable(_) | WriteError::DisruptionBudget(_) => return,
+            WriteError::Refused(why) => Blocker::new(
+                Reason::ObjectRefused,
+                format!("{object} was refused by the API server: {why}"),
+            ),
+            WriteError::Stale | WriteError::Unavailable(_) | WriteError::DisruptionBudget(_) => {
+                return;
+            }
         };
         tracing::warn!(object, reason = ?blocker.reason, message = blocker.message, "object not kept");
         match self.keeper.troubles.get_mut(key) {
             Some((known, _)) if *known == blocker => {}
             _ => {
-                self.keeper.troubles.insert(key.clone(), (blocker, Timestamp::now().as_second()));
+                self.keeper
+                    .troubles
+                    .insert(key.clone(), (blocker, Timestamp::now().as_second()));
             }
         }
     }

@@ -80,7 +80,11 @@ impl Engine {
         readiness: Readiness,
         leading: watch::Receiver<bool>,
     ) -> anyhow::Result<Self> {
-        let server_version = client.apiserver_version().await.context("asking the API server for its version")?.git_version;
+        let server_version = client
+            .apiserver_version()
+            .await
+            .context("asking the API server for its version")?
+            .git_version;
         let dra_api = serves_dra(&client).await?;
         let (sender, events) = mpsc::channel(EVENT_BUFFER);
         let (reply, replies) = mpsc::unbounded_channel();
@@ -168,7 +172,10 @@ impl Engine {
 
     fn take_event(&mut self, event: Event, now: Instant) {
         if let Event::WatchFailed { kind, error } = &event {
-            self.metrics.watch_failures.get_or_create(&KindLabel { kind }).inc();
+            self.metrics
+                .watch_failures
+                .get_or_create(&KindLabel { kind })
+                .inc();
             tracing::warn!(kind, error, "watch failed; it starts again by itself");
         }
         if matches!(event, Event::Cluster(_)) {
@@ -191,7 +198,16 @@ impl Engine {
     /// When something is due without any change.
     fn alarm(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
-        [timer, self.next_discovery, self.pacer.due(), self.keeper.due(), self.teller.due()].into_iter().flatten().min()
+        [
+            timer,
+            self.next_discovery,
+            self.pacer.due(),
+            self.keeper.due(),
+            self.teller.due(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Looks again at what changed or is due.
@@ -227,18 +243,26 @@ impl Engine {
             let installed = self.world.crds.get(&crd).is_some();
             if installed && !self.rival_watches.contains_key(rival.kind) {
                 self.world.rivals.entry(rival.kind).or_default();
-                self.rival_watches.insert(rival.kind, self.watches.rivals(rival));
+                self.rival_watches
+                    .insert(rival.kind, self.watches.rivals(rival));
             } else if !installed && let Some(task) = self.rival_watches.remove(rival.kind) {
                 task.abort();
                 self.world.rivals.remove(rival.kind);
                 self.world.dirty.all_nodes = true;
             }
         }
-        self.wanted = self.world.cluster().map(|cluster| Arc::new(Wanted::new(cluster, &self.world, &self.options)));
+        self.wanted = self
+            .world
+            .cluster()
+            .map(|cluster| Arc::new(Wanted::new(cluster, &self.world, &self.options)));
         self.world.dirty.all_nodes = true;
         self.world.dirty.objects = true;
         let keys = LabelKeys::new(self.wanted.iter().flat_map(|wanted| wanted.label_keys()));
-        if !self.node_watch.as_ref().is_some_and(|(watched, _)| watched.covers(&keys)) {
+        if !self
+            .node_watch
+            .as_ref()
+            .is_some_and(|(watched, _)| watched.covers(&keys))
+        {
             if let Some((_, task)) = self.node_watch.take() {
                 task.abort();
             }
@@ -278,8 +302,13 @@ fn start_dra(watches: &Watches) {
 
 /// Whether `resource.k8s.io/v1` is served. Beta versions are not enough: their fields differ and they are on their way out.
 async fn serves_dra(client: &Client) -> anyhow::Result<bool> {
-    let groups = client.list_api_groups().await.context("asking the API server for its API groups")?;
-    Ok(groups.groups.iter().any(|group| group.name == "resource.k8s.io" && group.versions.iter().any(|v| v.version == "v1")))
+    let groups = client
+        .list_api_groups()
+        .await
+        .context("asking the API server for its API groups")?;
+    Ok(groups.groups.iter().any(|group| {
+        group.name == "resource.k8s.io" && group.versions.iter().any(|v| v.version == "v1")
+    }))
 }
 
 async fn sleep_until(at: Option<Instant>) {

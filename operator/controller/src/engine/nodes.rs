@@ -37,15 +37,30 @@ pub(super) struct NodeState {
 /// What comes back from tasks beside the engine.
 pub(super) enum Reply {
     /// A guarded write about a node.
-    Wrote { node: String, vendor: Vendor, began: Instant, result: Result<Written, WriteError> },
+    Wrote {
+        node: String,
+        vendor: Vendor,
+        began: Instant,
+        result: Result<Written, WriteError>,
+    },
     /// A fresh read of a node.
-    Read { node: String, vendor: Vendor, began: Instant, result: kube::Result<Box<FreshView>> },
+    Read {
+        node: String,
+        vendor: Vendor,
+        began: Instant,
+        result: kube::Result<Box<FreshView>>,
+    },
     /// A status write of a node.
-    Told { node: String, result: Result<Box<AcceleratorNode>, WriteError> },
+    Told {
+        node: String,
+        result: Result<Box<AcceleratorNode>, WriteError>,
+    },
     /// Writes of kept objects.
     Kept(Vec<super::keep::Kept>),
     /// A write of the cluster's status or finalizer.
-    Cluster { result: Result<Box<freehold_api::AcceleratorCluster>, WriteError> },
+    Cluster {
+        result: Result<Box<freehold_api::AcceleratorCluster>, WriteError>,
+    },
 }
 
 impl NodeState {
@@ -66,11 +81,18 @@ impl Engine {
     pub(super) fn look_at_nodes(&mut self, now: Instant) {
         let names: Vec<String> = if std::mem::take(&mut self.world.dirty.all_nodes) {
             self.world.dirty.nodes.clear();
-            let known: std::collections::BTreeSet<String> =
-                self.world.nodes.iter().map(|(name, _)| name.clone()).chain(self.nodes.keys().cloned()).collect();
+            let known: std::collections::BTreeSet<String> = self
+                .world
+                .nodes
+                .iter()
+                .map(|(name, _)| name.clone())
+                .chain(self.nodes.keys().cloned())
+                .collect();
             known.into_iter().collect()
         } else {
-            std::mem::take(&mut self.world.dirty.nodes).into_iter().collect()
+            std::mem::take(&mut self.world.dirty.nodes)
+                .into_iter()
+                .collect()
         };
         if names.is_empty() {
             return;
@@ -82,9 +104,20 @@ impl Engine {
         }
     }
 
-    fn look_at_node(&mut self, name: &str, cluster: &freehold_core::assign::ClusterView, now: Instant) {
+    fn look_at_node(
+        &mut self,
+        name: &str,
+        cluster: &freehold_core::assign::ClusterView,
+        now: Instant,
+    ) {
         // A resource that does not parse changes nothing: owners stay as they are until it does.
-        let Some(wanted) = self.wanted.clone().filter(|wanted| wanted.problems.is_none()) else { return };
+        let Some(wanted) = self
+            .wanted
+            .clone()
+            .filter(|wanted| wanted.problems.is_none())
+        else {
+            return;
+        };
         let Some(entry) = self.world.nodes.get(&name.to_owned()).cloned() else {
             // The Node is gone, and with it, through the owner reference, its AcceleratorNode.
             self.nodes.remove(name);
@@ -100,10 +133,20 @@ impl Engine {
                 cluster,
                 tearing_down: wanted.tearing_down,
                 limits: self.limits,
-                label_keys: self.node_watch.as_ref().map(|(keys, _)| &**keys).unwrap_or(&wanted.no_keys),
+                label_keys: self
+                    .node_watch
+                    .as_ref()
+                    .map(|(keys, _)| &**keys)
+                    .unwrap_or(&wanted.no_keys),
                 now,
             };
-            let verdict = pass.decide(vendor, &entry, None, |cohort| self.may_start(name, vendor, cohort), step_s);
+            let verdict = pass.decide(
+                vendor,
+                &entry,
+                None,
+                |cohort| self.may_start(name, vendor, cohort),
+                step_s,
+            );
             wake = [wake, verdict.decision.wake_s].into_iter().flatten().min();
             if verdict.decision.needs_fresh {
                 // Only the answer on fresh reads is worth telling; this one lacks half the facts.
@@ -116,7 +159,8 @@ impl Engine {
             }
         }
         if let Some(seconds) = wake {
-            self.timers.insert((now + Duration::from_secs(seconds.max(1)), name.to_owned()));
+            self.timers
+                .insert((now + Duration::from_secs(seconds.max(1)), name.to_owned()));
         }
         let state = self.nodes.entry(name.to_owned()).or_default();
         if state.busy {
@@ -131,7 +175,11 @@ impl Engine {
         match act {
             Some((vendor, None)) => self.read_fresh(name, vendor, now),
             Some((vendor, Some(write))) => {
-                let record = self.world.records.get(&name.to_owned()).map(|record| (**record).clone());
+                let record = self
+                    .world
+                    .records
+                    .get(&name.to_owned())
+                    .map(|record| (**record).clone());
                 self.write(*entry, record, vendor, write, now);
             }
             None => self.tell_node(name, now),
@@ -139,8 +187,18 @@ impl Engine {
     }
 
     /// Remembers where a tenure stands; a change of step or reason starts its clock anew.
-    fn note(&mut self, name: &str, vendor: Vendor, entry: &NodeEntry, verdict: &Verdict, now: Instant) {
-        let Verdict { assignment, decision } = verdict;
+    fn note(
+        &mut self,
+        name: &str,
+        vendor: Vendor,
+        entry: &NodeEntry,
+        verdict: &Verdict,
+        now: Instant,
+    ) {
+        let Verdict {
+            assignment,
+            decision,
+        } = verdict;
         let told = self
             .world
             .records
@@ -148,24 +206,47 @@ impl Engine {
             .and_then(|record| record.status.as_ref())
             .and_then(|status| status.tenures.vendor(vendor));
         let holding = entry.cohort(vendor).cloned();
-        let has_part = self.world.records.get(&name.to_owned()).is_some_and(|record| record.spec.vendor(vendor).is_some());
+        let has_part = self
+            .world
+            .records
+            .get(&name.to_owned())
+            .is_some_and(|record| record.spec.vendor(vendor).is_some());
         let state = self.nodes.entry(name.to_owned()).or_default();
-        if assignment.cohort.is_none() && holding.is_none() && !has_part && decision.step == Step::None {
+        if assignment.cohort.is_none()
+            && holding.is_none()
+            && !has_part
+            && decision.step == Step::None
+        {
             if state.outcomes.get_mut(vendor).take().is_some() {
                 state.tell_at.get_or_insert(now);
                 self.pacer.something_changed();
             }
             return;
         }
-        let why = decision.blocker.as_ref().or(assignment.excluded.as_ref()).map(|blocker| blocker.reason);
+        let why = decision
+            .blocker
+            .as_ref()
+            .or(assignment.excluded.as_ref())
+            .map(|blocker| blocker.reason);
         let known = state.outcomes.get(vendor).as_ref();
         let since_s = match known {
-            Some(known) if (known.step, known.blocker.as_ref().or(known.excluded.as_ref()).map(|b| b.reason)) == (decision.step, why) => {
+            Some(known)
+                if (
+                    known.step,
+                    known
+                        .blocker
+                        .as_ref()
+                        .or(known.excluded.as_ref())
+                        .map(|b| b.reason),
+                ) == (decision.step, why) =>
+            {
                 known.since_s
             }
             // After a restart the clock goes on from what was last told.
             None => match told {
-                Some(told) if told.step == decision.step && told.reason == why => told.since.0.as_second(),
+                Some(told) if told.step == decision.step && told.reason == why => {
+                    told.since.0.as_second()
+                }
                 _ => Timestamp::now().as_second(),
             },
             Some(_) => Timestamp::now().as_second(),
@@ -191,43 +272,96 @@ impl Engine {
     }
 
     fn step_seconds(&self, name: &str, vendor: Vendor) -> u64 {
-        let since = self.nodes.get(name).and_then(|state| state.outcomes.get(vendor).as_ref()).map(|outcome| outcome.since_s);
-        since.and_then(|since| u64::try_from(Timestamp::now().as_second() - since).ok()).unwrap_or(0)
+        let since = self
+            .nodes
+            .get(name)
+            .and_then(|state| state.outcomes.get(vendor).as_ref())
+            .map(|outcome| outcome.since_s);
+        since
+            .and_then(|since| u64::try_from(Timestamp::now().as_second() - since).ok())
+            .unwrap_or(0)
     }
 
     fn read_fresh(&mut self, name: &str, vendor: Vendor, began: Instant) {
         self.nodes.entry(name.to_owned()).or_default().busy = true;
-        let (reader, reply, permits, node) = (self.reader.clone(), self.reply.clone(), self.permits.clone(), name.to_owned());
+        let (reader, reply, permits, node) = (
+            self.reader.clone(),
+            self.reply.clone(),
+            self.permits.clone(),
+            name.to_owned(),
+        );
         tokio::spawn(async move {
             let _permit = permits.acquire_owned().await;
             let result = reader.read(&node).await.map(Box::new);
             // The engine is gone only when the process ends.
-            let _ = reply.send(Reply::Read { node, vendor, began, result });
+            let _ = reply.send(Reply::Read {
+                node,
+                vendor,
+                began,
+                result,
+            });
         });
     }
 
-    fn write(&mut self, node: NodeEntry, record: Option<AcceleratorNode>, vendor: Vendor, write: Write, began: Instant) {
+    fn write(
+        &mut self,
+        node: NodeEntry,
+        record: Option<AcceleratorNode>,
+        vendor: Vendor,
+        write: Write,
+        began: Instant,
+    ) {
         let name = node.view.name.clone();
         self.nodes.entry(name.clone()).or_default().busy = true;
         tracing::info!(node = name, vendor = vendor.key(), ?write, "writing");
-        let owner_alias = self.wanted.as_ref().and_then(|wanted| wanted.intent.owner_alias.clone());
-        let act = NodeAct { vendor, write, node, record, owner_alias };
-        let (client, reply, permits) = (self.client.clone(), self.reply.clone(), self.permits.clone());
+        let owner_alias = self
+            .wanted
+            .as_ref()
+            .and_then(|wanted| wanted.intent.owner_alias.clone());
+        let act = NodeAct {
+            vendor,
+            write,
+            node,
+            record,
+            owner_alias,
+        };
+        let (client, reply, permits) = (
+            self.client.clone(),
+            self.reply.clone(),
+            self.permits.clone(),
+        );
         tokio::spawn(async move {
             let _permit = permits.acquire_owned().await;
             let result = act.perform(client).await;
-            let _ = reply.send(Reply::Wrote { node: name, vendor, began, result });
+            let _ = reply.send(Reply::Wrote {
+                node: name,
+                vendor,
+                began,
+                result,
+            });
         });
     }
 
     pub(super) fn take_reply(&mut self, reply: Reply) {
         let now = Instant::now();
         match reply {
-            Reply::Wrote { node, vendor, began, result } => {
-                self.metrics.write_seconds.observe(began.elapsed().as_secs_f64());
+            Reply::Wrote {
+                node,
+                vendor,
+                began,
+                result,
+            } => {
+                self.metrics
+                    .write_seconds
+                    .observe(began.elapsed().as_secs_f64());
                 self.wrote(&node, vendor, result, now);
             }
-            Reply::Read { node, vendor, began, result } => match result {
+            Reply::Read {
+                node,
+                vendor,
+                began,
+                result,
+            } => match result {
                 Ok(fresh) => self.decide_fresh(&node, vendor, *fresh, began, now),
                 Err(error) => self.failed(&node, vendor, &error.into(), now),
             },
@@ -238,14 +372,32 @@ impl Engine {
     }
 
     /// Decides on fresh reads, and writes at once if the answer is a write.
-    fn decide_fresh(&mut self, name: &str, vendor: Vendor, fresh: FreshView, began: Instant, now: Instant) {
+    fn decide_fresh(
+        &mut self,
+        name: &str,
+        vendor: Vendor,
+        fresh: FreshView,
+        began: Instant,
+        now: Instant,
+    ) {
         self.nodes.entry(name.to_owned()).or_default().busy = false;
-        let Some(wanted) = self.wanted.clone().filter(|wanted| wanted.problems.is_none()) else { return };
-        let (Some(known), Some(read)) = (self.world.nodes.get(&name.to_owned()).cloned(), fresh.node.clone()) else {
+        let Some(wanted) = self
+            .wanted
+            .clone()
+            .filter(|wanted| wanted.problems.is_none())
+        else {
+            return;
+        };
+        let (Some(known), Some(read)) = (
+            self.world.nodes.get(&name.to_owned()).cloned(),
+            fresh.node.clone(),
+        ) else {
             self.world.dirty.nodes.insert(name.to_owned());
             return;
         };
-        let Some((keys, _)) = &self.node_watch else { return };
+        let Some((keys, _)) = &self.node_watch else {
+            return;
+        };
         let entry = NodeEntry::new(read, keys);
         let cluster = self.world.cluster_view(&self.server_version, self.dra_api);
         let pass = Pass {
@@ -266,7 +418,8 @@ impl Engine {
         );
         self.note(name, vendor, &entry, &verdict, now);
         if let Some(seconds) = verdict.decision.wake_s {
-            self.timers.insert((now + Duration::from_secs(seconds.max(1)), name.to_owned()));
+            self.timers
+                .insert((now + Duration::from_secs(seconds.max(1)), name.to_owned()));
         }
         match verdict.decision.write {
             Some(write) => self.write(entry, fresh.record, vendor, write, began),
@@ -275,7 +428,13 @@ impl Engine {
         }
     }
 
-    fn wrote(&mut self, name: &str, vendor: Vendor, result: Result<Written, WriteError>, now: Instant) {
+    fn wrote(
+        &mut self,
+        name: &str,
+        vendor: Vendor,
+        result: Result<Written, WriteError>,
+        now: Instant,
+    ) {
         match result {
             Ok(written) => {
                 let state = self.nodes.entry(name.to_owned()).or_default();
@@ -294,8 +453,13 @@ impl Engine {
         let event = match written {
             Written::Node(node) => {
                 self.metrics.wrote("node", "ok");
-                let Some((keys, _)) = &self.node_watch else { return };
-                Event::Node(Change::Applied(name.to_owned(), Some(Box::new(NodeEntry::new(*node, keys)))))
+                let Some((keys, _)) = &self.node_watch else {
+                    return;
+                };
+                Event::Node(Change::Applied(
+                    name.to_owned(),
+                    Some(Box::new(NodeEntry::new(*node, keys))),
+                ))
             }
             Written::Record(record) => {
                 self.metrics.wrote("record", "ok");
@@ -318,12 +482,21 @@ impl Engine {
         let state = self.nodes.entry(name.to_owned()).or_default();
         state.busy = false;
         state.failures = state.failures.saturating_add(1);
-        let pause = BACKOFF_FIRST.saturating_mul(1 << (state.failures - 1).min(7)).min(BACKOFF_MAX);
+        let pause = BACKOFF_FIRST
+            .saturating_mul(1 << (state.failures - 1).min(7))
+            .min(BACKOFF_MAX);
         state.not_before = Some(now + pause);
         self.timers.insert((now + pause, name.to_owned()));
         match error {
-            WriteError::Stale => tracing::debug!(node = name, vendor = vendor.key(), "decided on an older state; looking again"),
-            WriteError::Refused(_) | WriteError::DisruptionBudget(_) | WriteError::NotOurs(_) | WriteError::Unavailable(_) => {
+            WriteError::Stale => tracing::debug!(
+                node = name,
+                vendor = vendor.key(),
+                "decided on an older state; looking again"
+            ),
+            WriteError::Refused(_)
+            | WriteError::DisruptionBudget(_)
+            | WriteError::NotOurs(_)
+            | WriteError::Unavailable(_) => {
                 tracing::warn!(node = name, vendor = vendor.key(), %error, ?pause, "write failed; trying again");
             }
         }

@@ -32,14 +32,21 @@ impl Pacer {
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        let asked = self.changed.then(|| self.not_before.unwrap_or_else(Instant::now));
+        let asked = self
+            .changed
+            .then(|| self.not_before.unwrap_or_else(Instant::now));
         [asked, self.due].into_iter().flatten().min()
     }
 }
 
 impl Engine {
     /// Whether a handover or restart may start here. A node that has not asked yet is refused, and with that asks.
-    pub(super) fn may_start(&self, name: &str, vendor: Vendor, cohort: Option<&str>) -> Result<(), Blocker> {
+    pub(super) fn may_start(
+        &self,
+        name: &str,
+        vendor: Vendor,
+        cohort: Option<&str>,
+    ) -> Result<(), Blocker> {
         self.pacer.admission.may_start(name, vendor, cohort)
     }
 
@@ -51,7 +58,9 @@ impl Engine {
         self.pacer.changed = false;
         self.pacer.due = None;
         self.pacer.not_before = Some(now + INTERVAL);
-        let (Some(wanted), Some(cluster)) = (self.wanted.clone(), self.world.cluster()) else { return };
+        let (Some(wanted), Some(cluster)) = (self.wanted.clone(), self.world.cluster()) else {
+            return;
+        };
         let now_s = Timestamp::now().as_second();
         let (world, stuck_after_s) = (&self.world, self.limits.patience_s);
         let standings: Vec<Standing> = self
@@ -62,17 +71,24 @@ impl Engine {
                 Vendor::ALL.into_iter().filter_map(move |vendor| {
                     let outcome = state.outcomes.get(vendor).as_ref()?;
                     // A node whose fence was decided on counts as fenced, though the write is still under way.
-                    let fenced = outcome.step == Step::Fence || node.is_some_and(|node| node.fence(vendor).is_some());
+                    let fenced = outcome.step == Step::Fence
+                        || node.is_some_and(|node| node.fence(vendor).is_some());
                     Some(Standing::of(outcome, fenced, now_s, stuck_after_s))
                 })
             })
             .collect();
-        let asking = |standing: &&Standing| matches!(standing.stage, Stage::AsksHandover | Stage::AsksRestart);
+        let asking = |standing: &&Standing| {
+            matches!(standing.stage, Stage::AsksHandover | Stage::AsksRestart)
+        };
         if !standings.iter().any(|standing| asking(&standing)) {
             self.pacer.admission = Admission::default();
             return;
         }
-        let confirmed = cluster.metadata.annotations.as_ref().and_then(|annotations| annotations.get(names::CONFIRM_ANNOTATION));
+        let confirmed = cluster
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(names::CONFIRM_ANNOTATION));
         let rules = Rules {
             intent: &wanted.intent,
             generation: cluster.metadata.generation.unwrap_or_default(),
@@ -81,9 +97,14 @@ impl Engine {
             now_s,
         };
         let admission = rollout::admit(&rules, &standings);
-        self.pacer.due = admission.wake_s.map(|seconds| now + Duration::from_secs(seconds.max(1)));
+        self.pacer.due = admission
+            .wake_s
+            .map(|seconds| now + Duration::from_secs(seconds.max(1)));
         if admission != self.pacer.admission {
-            let asking = standings.iter().filter(asking).map(|standing| standing.node.clone());
+            let asking = standings
+                .iter()
+                .filter(asking)
+                .map(|standing| standing.node.clone());
             self.world.dirty.nodes.extend(asking);
             self.pacer.admission = admission;
         }

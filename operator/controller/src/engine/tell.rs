@@ -42,30 +42,52 @@ impl Teller {
 impl Engine {
     /// Writes a node's status if it is due, the node rests, and it differs.
     pub(super) fn tell_node(&mut self, name: &str, now: Instant) {
-        let Some(state) = self.nodes.get_mut(name) else { return };
+        let Some(state) = self.nodes.get_mut(name) else {
+            return;
+        };
         if state.busy() || state.tell_at.is_none_or(|due| due > now) {
             return;
         }
         state.tell_at = None;
-        let Some(record) = self.world.records.get(&name.to_owned()) else { return };
-        let Some(patch) = publish::node::patch(record, &state.outcomes, Timestamp::now()) else { return };
+        let Some(record) = self.world.records.get(&name.to_owned()) else {
+            return;
+        };
+        let Some(patch) = publish::node::patch(record, &state.outcomes, Timestamp::now()) else {
+            return;
+        };
         state.set_busy();
         let changed: Vec<TenureOutcome> = Vendor::ALL
             .iter()
             .filter_map(|vendor| {
                 let outcome = state.outcomes.get(*vendor).as_ref()?;
-                let told = record.status.as_ref().and_then(|status| status.tenures.vendor(*vendor));
-                let why = outcome.blocker.as_ref().or(outcome.excluded.as_ref()).map(|blocker| blocker.reason);
-                let same = told.is_some_and(|told| told.step == outcome.step && told.reason == why && told.owner == outcome.owner);
+                let told = record
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.tenures.vendor(*vendor));
+                let why = outcome
+                    .blocker
+                    .as_ref()
+                    .or(outcome.excluded.as_ref())
+                    .map(|blocker| blocker.reason);
+                let same = told.is_some_and(|told| {
+                    told.step == outcome.step && told.reason == why && told.owner == outcome.owner
+                });
                 (!same).then(|| outcome.clone())
             })
             .collect();
-        let (client, reply, permits, recorder, metrics) =
-            (self.client.clone(), self.reply.clone(), self.permits.clone(), self.recorder.clone(), self.metrics.clone());
+        let (client, reply, permits, recorder, metrics) = (
+            self.client.clone(),
+            self.reply.clone(),
+            self.permits.clone(),
+            self.recorder.clone(),
+            self.metrics.clone(),
+        );
         let (name, record) = (name.to_owned(), record.clone());
         tokio::spawn(async move {
             let permit = permits.acquire_owned().await;
-            let result = publish::node::write(client, name.clone(), patch).await.map(Box::new);
+            let result = publish::node::write(client, name.clone(), patch)
+                .await
+                .map(Box::new);
             let told = result.is_ok();
             let _ = reply.send(Reply::Told { node: name, result });
             drop(permit);
@@ -82,17 +104,32 @@ impl Engine {
         });
     }
 
-    pub(super) fn told_node(&mut self, name: &str, result: Result<Box<AcceleratorNode>, WriteError>, now: Instant) {
-        let Some(state) = self.nodes.get_mut(name) else { return };
+    pub(super) fn told_node(
+        &mut self,
+        name: &str,
+        result: Result<Box<AcceleratorNode>, WriteError>,
+        now: Instant,
+    ) {
+        let Some(state) = self.nodes.get_mut(name) else {
+            return;
+        };
         state.clear_busy();
         match result {
             Ok(record) => {
                 self.metrics.wrote("node_status", "ok");
-                self.world.apply(Event::Record(Change::Applied(name.to_owned(), Some(record))), now);
+                self.world.apply(
+                    Event::Record(Change::Applied(name.to_owned(), Some(record))),
+                    now,
+                );
             }
             Err(error) => {
                 self.metrics.wrote("node_status", error.category());
-                let again = now + if matches!(error, WriteError::Stale) { Duration::from_millis(200) } else { RETRY };
+                let again = now
+                    + if matches!(error, WriteError::Stale) {
+                        Duration::from_millis(200)
+                    } else {
+                        RETRY
+                    };
                 state.tell_at = Some(again);
                 self.timers.insert((again, name.to_owned()));
                 tracing::debug!(node = name, %error, "status not written");
@@ -109,20 +146,36 @@ impl Engine {
         self.teller.due = None;
         // Summing up a large fleet costs milliseconds: a burst of changes is summed up once.
         self.teller.not_before = Some(now + Duration::from_millis(self.options.status_rest_ms));
-        let Some(wanted) = self.wanted.clone() else { return };
-        let Some(cluster) = self.world.cluster() else { return };
+        let Some(wanted) = self.wanted.clone() else {
+            return;
+        };
+        let Some(cluster) = self.world.cluster() else {
+            return;
+        };
         let outcomes: Vec<TenureOutcome> = self
             .nodes
             .values()
-            .flat_map(|state| Vendor::ALL.into_iter().filter_map(|vendor| state.outcomes.get(vendor).clone()))
+            .flat_map(|state| {
+                Vendor::ALL
+                    .into_iter()
+                    .filter_map(|vendor| state.outcomes.get(vendor).clone())
+            })
             .collect();
         self.metrics.set_nodes(outcomes.iter().map(|outcome| {
-            let owner = outcome.owner.map_or("none", freehold_core::vendor::Owner::word);
-            let why = outcome.blocker.as_ref().or(outcome.excluded.as_ref()).map(|blocker| blocker.reason);
+            let owner = outcome
+                .owner
+                .map_or("none", freehold_core::vendor::Owner::word);
+            let why = outcome
+                .blocker
+                .as_ref()
+                .or(outcome.excluded.as_ref())
+                .map(|blocker| blocker.reason);
             (outcome.vendor, owner, outcome.step, why)
         }));
         let status = match &wanted.problems {
-            Some(problems) => publish::cluster::invalid(cluster, summary::invalid(problems), Timestamp::now()),
+            Some(problems) => {
+                publish::cluster::invalid(cluster, summary::invalid(problems), Timestamp::now())
+            }
             None => {
                 let cluster_wide: Vec<(Blocker, i64)> = self.keeper.blockers();
                 let summary = summary::summarize(&wanted.intent, &outcomes, &cluster_wide, true);
@@ -135,24 +188,47 @@ impl Engine {
         self.teller.busy = true;
         let (client, reply, cluster) = (self.client.clone(), self.reply.clone(), cluster.clone());
         tokio::spawn(async move {
-            let result = publish::cluster::write(client, &cluster, status).await.map(Box::new);
+            let result = publish::cluster::write(client, &cluster, status)
+                .await
+                .map(Box::new);
             let _ = reply.send(Reply::Cluster { result });
         });
     }
 
-    pub(super) fn take_cluster(&mut self, result: Result<Box<AcceleratorCluster>, WriteError>, now: Instant) {
+    pub(super) fn take_cluster(
+        &mut self,
+        result: Result<Box<AcceleratorCluster>, WriteError>,
+        now: Instant,
+    ) {
         self.teller.busy = false;
         self.keeper.finalizing = false;
         match result {
             Ok(cluster) => {
                 self.metrics.wrote("cluster_status", "ok");
-                let gone = cluster.metadata.deletion_timestamp.is_some() && cluster.metadata.finalizers.iter().flatten().next().is_none();
-                let change = if gone { Change::Deleted(names::SINGLETON.to_owned()) } else { Change::Applied(names::SINGLETON.to_owned(), Some(cluster)) };
+                let gone = cluster.metadata.deletion_timestamp.is_some()
+                    && cluster
+                        .metadata
+                        .finalizers
+                        .iter()
+                        .flatten()
+                        .next()
+                        .is_none();
+                let change = if gone {
+                    Change::Deleted(names::SINGLETON.to_owned())
+                } else {
+                    Change::Applied(names::SINGLETON.to_owned(), Some(cluster))
+                };
                 self.world.apply(Event::Cluster(change), now);
             }
             Err(error) => {
                 self.metrics.wrote("cluster_status", error.category());
-                self.teller.due = Some(now + if matches!(error, WriteError::Stale) { Duration::from_millis(200) } else { RETRY });
+                self.teller.due = Some(
+                    now + if matches!(error, WriteError::Stale) {
+                        Duration::from_millis(200)
+                    } else {
+                        RETRY
+                    },
+                );
                 self.keeper.retry_at(now + RETRY);
                 tracing::debug!(%error, "status or finalizer of the AcceleratorCluster not written");
             }

@@ -59,16 +59,29 @@ pub(crate) struct SlimReservation {
 impl SlimClaim {
     /// Whether a device of the vendor in this node's pool is allocated to the claim.
     pub(crate) fn is_on(&self, vendor: Vendor, node: &str) -> bool {
-        let results = self.status.allocation.iter().flat_map(|allocation| &allocation.devices.results);
-        results.into_iter().any(|result| result.driver == vendor.dra_driver() && result.pool == node)
+        let results = self
+            .status
+            .allocation
+            .iter()
+            .flat_map(|allocation| &allocation.devices.results);
+        results
+            .into_iter()
+            .any(|result| result.driver == vendor.dra_driver() && result.pool == node)
     }
 }
 
 /// Works out consumers from the pods bound to the node and every claim of the cluster that is allocated.
-pub(crate) fn consumers(vendor: Vendor, node: &str, pods: &[SlimPod], claims: &[SlimClaim]) -> Vec<Consumer> {
+pub(crate) fn consumers(
+    vendor: Vendor,
+    node: &str,
+    pods: &[SlimPod],
+    claims: &[SlimClaim],
+) -> Vec<Consumer> {
     let mut found = BTreeSet::new();
-    let live: Vec<&SlimPod> =
-        pods.iter().filter(|pod| pod.status.phase != "Succeeded" && pod.status.phase != "Failed").collect();
+    let live: Vec<&SlimPod> = pods
+        .iter()
+        .filter(|pod| pod.status.phase != "Succeeded" && pod.status.phase != "Failed")
+        .collect();
     for pod in &live {
         if asks_the_plugin(vendor, pod) {
             found.insert(consumer(&pod.metadata, ConsumerKind::PluginPod));
@@ -78,7 +91,11 @@ pub(crate) fn consumers(vendor: Vendor, node: &str, pods: &[SlimPod], claims: &[
         let holders: Vec<&&SlimPod> = live
             .iter()
             .filter(|pod| {
-                claim.status.reserved_for.iter().any(|r| r.resource == "pods" && Some(&r.uid) == pod.metadata.uid.as_ref())
+                claim
+                    .status
+                    .reserved_for
+                    .iter()
+                    .any(|r| r.resource == "pods" && Some(&r.uid) == pod.metadata.uid.as_ref())
             })
             .collect();
         if holders.is_empty() {
@@ -95,23 +112,44 @@ pub(crate) fn consumers(vendor: Vendor, node: &str, pods: &[SlimPod], claims: &[
 fn asks_the_plugin(vendor: Vendor, pod: &SlimPod) -> bool {
     let spec = &pod.spec;
     let backed = |container: &str, resource: &str| {
-        pod.status.extended_resource_claim_status.as_ref().is_some_and(|status| {
-            status.request_mappings.iter().any(|m| m.container_name == container && m.resource_name == resource)
-        })
+        pod.status
+            .extended_resource_claim_status
+            .as_ref()
+            .is_some_and(|status| {
+                status
+                    .request_mappings
+                    .iter()
+                    .any(|m| m.container_name == container && m.resource_name == resource)
+            })
     };
-    spec.containers.iter().chain(&spec.init_containers).chain(&spec.ephemeral_containers).any(|container| {
-        let asked = container.resources.limits.iter().chain(&container.resources.requests);
-        asked.into_iter().any(|(resource, count)| {
-            vendor.owns_resource(resource) && count != "0" && !backed(&container.name, resource)
+    spec.containers
+        .iter()
+        .chain(&spec.init_containers)
+        .chain(&spec.ephemeral_containers)
+        .any(|container| {
+            let asked = container
+                .resources
+                .limits
+                .iter()
+                .chain(&container.resources.requests);
+            asked.into_iter().any(|(resource, count)| {
+                vendor.owns_resource(resource) && count != "0" && !backed(&container.name, resource)
+            })
         })
-    })
 }
 
 fn consumer(metadata: &ObjectMeta, kind: ConsumerKind) -> Consumer {
     let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let daemon_set = metadata.owner_references.iter().flatten().find(|owner| owner.kind == "DaemonSet");
+    let daemon_set = metadata
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|owner| owner.kind == "DaemonSet");
     Consumer {
-        name: format!("{namespace}/{}", metadata.name.as_deref().unwrap_or_default()),
+        name: format!(
+            "{namespace}/{}",
+            metadata.name.as_deref().unwrap_or_default()
+        ),
         uid: metadata.uid.clone().unwrap_or_default(),
         kind,
         terminating: metadata.deletion_timestamp.is_some(),
@@ -136,24 +174,41 @@ mod tests {
         serde_json::from_value(value).expect("a claim")
     }
 
-    fn kinds(vendor: Vendor, pods: &[SlimPod], claims: &[SlimClaim]) -> Vec<(String, ConsumerKind)> {
-        consumers(vendor, "n1", pods, claims).into_iter().map(|c| (c.name, c.kind)).collect()
+    fn kinds(
+        vendor: Vendor,
+        pods: &[SlimPod],
+        claims: &[SlimClaim],
+    ) -> Vec<(String, ConsumerKind)> {
+        consumers(vendor, "n1", pods, claims)
+            .into_iter()
+            .map(|c| (c.name, c.kind))
+            .collect()
     }
 
     #[test]
     fn every_kind_of_container_counts_and_ended_pods_do_not() {
         let ask = json!([{"name": "x", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]);
         for field in ["containers", "initContainers", "ephemeralContainers"] {
-            let running = pod(json!({"metadata": {"name": "p", "namespace": "ml", "uid": "u"}, "spec": {field: ask}}));
-            assert_eq!(kinds(Vendor::Nvidia, &[running], &[]), vec![("ml/p".into(), ConsumerKind::PluginPod)], "{field}");
+            let running = pod(
+                json!({"metadata": {"name": "p", "namespace": "ml", "uid": "u"}, "spec": {field: ask}}),
+            );
+            assert_eq!(
+                kinds(Vendor::Nvidia, &[running], &[]),
+                vec![("ml/p".into(), ConsumerKind::PluginPod)],
+                "{field}"
+            );
         }
-        let ended = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": ask}, "status": {"phase": "Succeeded"}}));
+        let ended = pod(
+            json!({"metadata": {"name": "p"}, "spec": {"containers": ask}, "status": {"phase": "Succeeded"}}),
+        );
         assert!(kinds(Vendor::Nvidia, &[ended], &[]).is_empty());
     }
 
     #[test]
     fn one_vendors_resources_are_not_the_others() {
-        let efa = pod(json!({"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"limits": {"vpc.amazonaws.com/efa": "1", "aws.amazon.com/neuroncore": "2"}}}]}}));
+        let efa = pod(
+            json!({"metadata": {"name": "p"}, "spec": {"containers": [{"resources": {"limits": {"vpc.amazonaws.com/efa": "1", "aws.amazon.com/neuroncore": "2"}}}]}}),
+        );
         assert!(kinds(Vendor::Nvidia, std::slice::from_ref(&efa), &[]).is_empty());
         assert_eq!(kinds(Vendor::Neuron, &[efa], &[]).len(), 1);
     }
@@ -165,17 +220,27 @@ mod tests {
             "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]},
             "status": {"extendedResourceClaimStatus": {"resourceClaimName": "p-extended-resources-x",
                 "requestMappings": [{"containerName": "c", "resourceName": "nvidia.com/gpu", "requestName": "r"}]}}}));
-        let held = claim(json!({"metadata": {"name": "p-extended-resources-x", "namespace": "ml"}, "status": {
+        let held = claim(
+            json!({"metadata": {"name": "p-extended-resources-x", "namespace": "ml"}, "status": {
             "allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1"}]}},
-            "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}));
-        assert_eq!(kinds(Vendor::Nvidia, &[backed], &[held]), vec![("ml/p".into(), ConsumerKind::ClaimPod)]);
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}}),
+        );
+        assert_eq!(
+            kinds(Vendor::Nvidia, &[backed], &[held]),
+            vec![("ml/p".into(), ConsumerKind::ClaimPod)]
+        );
     }
 
     #[test]
     fn an_allocated_claim_without_a_live_pod_still_counts_on_its_own_node_only() {
-        let orphan = claim(json!({"metadata": {"name": "c", "namespace": "other", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {
-            "allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1", "adminAccess": true}]}}}}));
-        assert_eq!(kinds(Vendor::Nvidia, &[], std::slice::from_ref(&orphan)), vec![("other/c".into(), ConsumerKind::Claim)]);
+        let orphan = claim(
+            json!({"metadata": {"name": "c", "namespace": "other", "deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {
+            "allocation": {"devices": {"results": [{"driver": "gpu.nvidia.com", "pool": "n1", "adminAccess": true}]}}}}),
+        );
+        assert_eq!(
+            kinds(Vendor::Nvidia, &[], std::slice::from_ref(&orphan)),
+            vec![("other/c".into(), ConsumerKind::Claim)]
+        );
         assert!(consumers(Vendor::Nvidia, "n2", &[], std::slice::from_ref(&orphan)).is_empty());
         assert!(kinds(Vendor::Neuron, &[], &[orphan]).is_empty());
     }

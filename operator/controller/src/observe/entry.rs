@@ -30,7 +30,12 @@ pub(crate) struct LabelKeys(BTreeSet<String>);
 impl LabelKeys {
     /// The catalogue's keys and those that the intent selects on.
     pub(crate) fn new(intent_keys: impl IntoIterator<Item = String>) -> Self {
-        Self(intent_keys.into_iter().chain(catalogue::label_keys().map(str::to_owned)).collect())
+        Self(
+            intent_keys
+                .into_iter()
+                .chain(catalogue::label_keys().map(str::to_owned))
+                .collect(),
+        )
     }
 
     /// Whether every key of `other` is among these.
@@ -46,8 +51,17 @@ impl LabelKeys {
 impl NodeEntry {
     /// Boils a Node down.
     pub(crate) fn new(node: SlimNode, keys: &LabelKeys) -> Self {
-        let SlimNode { metadata, spec, status } = node;
-        let labels = metadata.labels.unwrap_or_default().into_iter().filter(|(key, _)| keys.keeps(key)).collect();
+        let SlimNode {
+            metadata,
+            spec,
+            status,
+        } = node;
+        let labels = metadata
+            .labels
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|(key, _)| keys.keeps(key))
+            .collect();
         let allocatable = status
             .allocatable
             .into_iter()
@@ -55,11 +69,18 @@ impl NodeEntry {
             // Extended resources are whole numbers; the API server refuses anything else.
             .filter_map(|(name, count)| Some((name, count.parse().ok()?)))
             .collect();
-        let ready = status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+        let ready = status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == "Ready" && c.status == "True");
         let taints = spec
             .taints
             .iter()
-            .map(|t| Taint { key: t.key.clone(), value: t.value.clone().unwrap_or_default(), effect: t.effect.clone() })
+            .map(|t| Taint {
+                key: t.key.clone(),
+                value: t.value.clone().unwrap_or_default(),
+                effect: t.effect.clone(),
+            })
             .collect();
         Self {
             view: NodeView {
@@ -92,13 +113,24 @@ impl NodeEntry {
     pub(crate) fn fence(&self, vendor: Vendor) -> Option<i64> {
         let key = names::fence_taint(vendor);
         let taint = self.taints.iter().find(|taint| taint.key == key)?;
-        Some(taint.value.as_deref().and_then(|term| term.parse().ok()).unwrap_or(0))
+        Some(
+            taint
+                .value
+                .as_deref()
+                .and_then(|term| term.parse().ok())
+                .unwrap_or(0),
+        )
     }
 
     /// Whether anything of ours is on the node.
     pub(crate) fn carries_ours(&self) -> bool {
-        self.view.labels.keys().any(|key| key.starts_with(names::NODE_LABEL_PREFIX))
-            || Vendor::ALL.iter().any(|vendor| self.fence(*vendor).is_some())
+        self.view
+            .labels
+            .keys()
+            .any(|key| key.starts_with(names::NODE_LABEL_PREFIX))
+            || Vendor::ALL
+                .iter()
+                .any(|vendor| self.fence(*vendor).is_some())
     }
 }
 
@@ -114,20 +146,37 @@ impl PodEntry {
     /// Boils one of our pods down; `None` when its labels are not those of an operand.
     pub(crate) fn new(pod: &SlimPod) -> Option<Self> {
         let labels = pod.metadata.labels.as_ref()?;
-        let annotation = |key: &str| pod.metadata.annotations.as_ref().and_then(|a| a.get(key)).cloned().unwrap_or_default();
-        let vendor = Vendor::ALL.into_iter().find(|v| Some(v.key()) == labels.get(names::VENDOR_LABEL).map(String::as_str))?;
+        let annotation = |key: &str| {
+            pod.metadata
+                .annotations
+                .as_ref()
+                .and_then(|a| a.get(key))
+                .cloned()
+                .unwrap_or_default()
+        };
+        let vendor = Vendor::ALL
+            .into_iter()
+            .find(|v| Some(v.key()) == labels.get(names::VENDOR_LABEL).map(String::as_str))?;
         let operand = OperandPod {
             name: pod.metadata.name.clone().unwrap_or_default(),
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             owner: Owner::from_word(labels.get(names::OWNER_LABEL)?)?,
             cohort: labels.get(names::COHORT_LABEL)?.clone(),
-            ready: pod.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
+            ready: pod
+                .status
+                .conditions
+                .iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True"),
             terminating: pod.metadata.deletion_timestamp.is_some(),
             shape: annotation(names::SHAPE_ANNOTATION),
             template: annotation(names::TEMPLATE_ANNOTATION),
             waiting: waiting_reason(pod),
         };
-        Some(Self { node: pod.spec.node_name.clone(), vendor, operand })
+        Some(Self {
+            node: pod.spec.node_name.clone(),
+            vendor,
+            operand,
+        })
     }
 }
 
@@ -135,11 +184,23 @@ impl PodEntry {
 fn waiting_reason(pod: &SlimPod) -> Option<String> {
     let status = &pod.status;
     let total = pod.spec.init_containers.len();
-    let done = status.init_container_statuses.iter().filter(|s| s.ready || s.started == Some(true)).count();
+    let done = status
+        .init_container_statuses
+        .iter()
+        .filter(|s| s.ready || s.started == Some(true))
+        .count();
     let waiting = |s: &super::slim::SlimContainerStatus| {
-        s.state.waiting.as_ref().map(|w| w.reason.clone()).filter(|r| !r.is_empty() && r != "PodInitializing" && r != "ContainerCreating")
+        s.state
+            .waiting
+            .as_ref()
+            .map(|w| w.reason.clone())
+            .filter(|r| !r.is_empty() && r != "PodInitializing" && r != "ContainerCreating")
     };
-    let init = status.init_container_statuses.iter().find_map(waiting).map(|reason| format!("Init:{reason}"));
+    let init = status
+        .init_container_statuses
+        .iter()
+        .find_map(waiting)
+        .map(|reason| format!("Init:{reason}"));
     init.or_else(|| (done < total).then(|| format!("Init:{done}/{total}")))
         .or_else(|| status.container_statuses.iter().find_map(waiting))
         .or_else(|| (status.phase == "Pending").then(|| "Pending".to_owned()))
@@ -161,14 +222,23 @@ impl SliceEntry {
     pub(crate) fn new(slice: &SlimSlice) -> Option<Self> {
         let vendor = Vendor::of_dra_driver(&slice.spec.driver)?;
         // Both vendors' drivers name their pool after the node.
-        let node = if slice.spec.node_name.is_empty() { slice.spec.pool.name.clone() } else { slice.spec.node_name.clone() };
+        let node = if slice.spec.node_name.is_empty() {
+            slice.spec.pool.name.clone()
+        } else {
+            slice.spec.node_name.clone()
+        };
         Some(Self {
             node,
             vendor,
             generation: slice.spec.pool.generation,
             slices_in_pool: slice.spec.pool.resource_slice_count,
             devices: slice.spec.devices.len(),
-            mig_devices: slice.spec.devices.iter().filter(|device| device.name.contains("-mig-")).count(),
+            mig_devices: slice
+                .spec
+                .devices
+                .iter()
+                .filter(|device| device.name.contains("-mig-"))
+                .count(),
         })
     }
 }
@@ -190,21 +260,47 @@ impl DaemonSetEntry {
     /// Boils a DaemonSet down; `None` for the great many that concern nobody here.
     pub(crate) fn new(daemon_set: &SlimDaemonSet) -> Option<Self> {
         let metadata = &daemon_set.metadata;
-        let name = format!("{}/{}", metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default());
+        let name = format!(
+            "{}/{}",
+            metadata.namespace.as_deref().unwrap_or_default(),
+            metadata.name.as_deref().unwrap_or_default()
+        );
         if let Some(managed) = Managed::new(metadata) {
             let annotations = metadata.annotations.as_ref();
-            let kubelet_root = annotations.and_then(|a| a.get(freehold_render::KUBELET_ROOT_ANNOTATION)).cloned();
-            return Some(Self { name, foreign: None, managed: Some(managed), kubelet_root });
+            let kubelet_root = annotations
+                .and_then(|a| a.get(freehold_render::KUBELET_ROOT_ANNOTATION))
+                .cloned();
+            return Some(Self {
+                name,
+                foreign: None,
+                managed: Some(managed),
+                kubelet_root,
+            });
         }
         let foreign = foreign_pod(&daemon_set.spec.template.spec)?;
-        Some(Self { name, foreign: Some(foreign), managed: None, kubelet_root: None })
+        Some(Self {
+            name,
+            foreign: Some(foreign),
+            managed: None,
+            kubelet_root: None,
+        })
     }
 }
 
 /// What a pod spec that is not ours looks like, judged by images and host paths, never by names.
 pub(crate) fn foreign_pod(spec: &super::slim::SlimPodSpec) -> Option<(Vendor, Owner)> {
-    let images: Vec<&str> = spec.containers.iter().chain(&spec.init_containers).map(|c| c.image.as_str()).collect();
-    let paths: Vec<&str> = spec.volumes.iter().filter_map(|v| v.host_path.as_ref()).map(|h| h.path.as_str()).collect();
+    let images: Vec<&str> = spec
+        .containers
+        .iter()
+        .chain(&spec.init_containers)
+        .map(|c| c.image.as_str())
+        .collect();
+    let paths: Vec<&str> = spec
+        .volumes
+        .iter()
+        .filter_map(|v| v.host_path.as_ref())
+        .map(|h| h.path.as_str())
+        .collect();
     catalogue::foreign_daemon_set(images, paths)
 }
 
@@ -225,7 +321,8 @@ impl Managed {
     pub(crate) fn new(metadata: &ObjectMeta) -> Option<Self> {
         let empty = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&empty);
-        (labels.get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY)).then(|| Self::of(metadata))
+        (labels.get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY))
+            .then(|| Self::of(metadata))
     }
 
     /// Whatever its labels say.
@@ -239,7 +336,11 @@ impl Managed {
                 .flatten()
                 .find(|owner| owner.kind == "AcceleratorCluster" && owner.controller == Some(true))
                 .map(|owner| owner.uid.clone()),
-            applied: metadata.annotations.as_ref().and_then(|a| a.get(names::APPLIED_ANNOTATION)).cloned(),
+            applied: metadata
+                .annotations
+                .as_ref()
+                .and_then(|a| a.get(names::APPLIED_ANNOTATION))
+                .cloned(),
             deleting: metadata.deletion_timestamp.is_some(),
         }
     }

@@ -33,17 +33,42 @@ pub(crate) struct Reader {
 
 impl Reader {
     pub(crate) fn new(client: Client, dra_api: bool) -> Self {
-        let claims = Arc::new(ClaimReader { client: client.clone(), state: Mutex::default(), done: Notify::new() });
-        Self { client, claims, dra_api }
+        let claims = Arc::new(ClaimReader {
+            client: client.clone(),
+            state: Mutex::default(),
+            done: Notify::new(),
+        });
+        Self {
+            client,
+            claims,
+            dra_api,
+        }
     }
 
     /// Reads everything about one node, consumers last: one that comes later than the Node was read is still seen.
     pub(crate) async fn read(&self, name: &str) -> kube::Result<FreshView> {
-        let node = Api::<SlimNode>::all(self.client.clone()).get_opt(name).await?;
-        let record = Api::<AcceleratorNode>::all(self.client.clone()).get_opt(name).await?;
-        let pods = list_all(&Api::<SlimPod>::all(self.client.clone()), &format!("spec.nodeName={name}")).await?;
-        let claims = if self.dra_api { self.claims.list().await? } else { Arc::default() };
-        Ok(FreshView { node, record, pods, claims })
+        let node = Api::<SlimNode>::all(self.client.clone())
+            .get_opt(name)
+            .await?;
+        let record = Api::<AcceleratorNode>::all(self.client.clone())
+            .get_opt(name)
+            .await?;
+        let pods = list_all(
+            &Api::<SlimPod>::all(self.client.clone()),
+            &format!("spec.nodeName={name}"),
+        )
+        .await?;
+        let claims = if self.dra_api {
+            self.claims.list().await?
+        } else {
+            Arc::default()
+        };
+        Ok(FreshView {
+            node,
+            record,
+            pods,
+            claims,
+        })
     }
 }
 
@@ -76,8 +101,12 @@ impl ClaimReader {
                 Turn::Done(claims) => return Ok(claims),
                 Turn::Wait => woken.await,
                 Turn::List(number) => {
-                    let guard = ListGuard { reader: self, number };
-                    let mut claims = list_all(&Api::<SlimClaim>::all(self.client.clone()), "").await?;
+                    let guard = ListGuard {
+                        reader: self,
+                        number,
+                    };
+                    let mut claims =
+                        list_all(&Api::<SlimClaim>::all(self.client.clone()), "").await?;
                     claims.retain(|claim| claim.status.allocation.is_some());
                     guard.finish(Arc::new(claims));
                 }

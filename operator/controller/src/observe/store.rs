@@ -27,7 +27,11 @@ pub(crate) struct Store<K, V> {
 
 impl<K, V> Default for Store<K, V> {
     fn default() -> Self {
-        Self { objects: HashMap::new(), listing: None, synced: false }
+        Self {
+            objects: HashMap::new(),
+            listing: None,
+            synced: false,
+        }
     }
 }
 
@@ -56,13 +60,26 @@ impl<K: Eq + Hash + Clone, V> Store<K, V> {
                 if let Some(listing) = &mut self.listing {
                     listing.remove(&key);
                 }
-                self.objects.remove(&key).map(|gone| (key, Some(gone))).into_iter().collect()
+                self.objects
+                    .remove(&key)
+                    .map(|gone| (key, Some(gone)))
+                    .into_iter()
+                    .collect()
             }
             Change::Synced => {
                 self.synced = true;
-                let Some(listed) = self.listing.take() else { return Vec::new() };
-                let gone: Vec<K> = self.objects.keys().filter(|key| !listed.contains(key)).cloned().collect();
-                gone.into_iter().filter_map(|key| self.objects.remove(&key).map(|old| (key, Some(old)))).collect()
+                let Some(listed) = self.listing.take() else {
+                    return Vec::new();
+                };
+                let gone: Vec<K> = self
+                    .objects
+                    .keys()
+                    .filter(|key| !listed.contains(key))
+                    .cloned()
+                    .collect();
+                gone.into_iter()
+                    .filter_map(|key| self.objects.remove(&key).map(|old| (key, Some(old))))
+                    .collect()
             }
         }
     }
@@ -97,13 +114,22 @@ mod tests {
     #[test]
     fn what_a_new_list_does_not_name_is_gone() {
         let mut store = Store::default();
-        for change in [Change::Restarted, Change::Applied("kept", Some(1)), Change::Applied("lost", Some(2)), Change::Synced] {
+        for change in [
+            Change::Restarted,
+            Change::Applied("kept", Some(1)),
+            Change::Applied("lost", Some(2)),
+            Change::Synced,
+        ] {
             store.apply(change);
         }
         assert!(store.synced() && store.len() == 2);
         store.apply(Change::Restarted);
         store.apply(Change::Applied("kept", Some(3)));
-        assert_eq!(store.get(&"lost"), Some(&2), "nothing is lost while the list is under way");
+        assert_eq!(
+            store.get(&"lost"),
+            Some(&2),
+            "nothing is lost while the list is under way"
+        );
         assert_eq!(store.apply(Change::Synced), vec![("lost", Some(2))]);
         assert_eq!(store.get(&"kept"), Some(&3));
     }
@@ -112,7 +138,10 @@ mod tests {
     fn an_object_that_stops_to_matter_leaves() {
         let mut store = Store::default();
         store.apply(Change::Applied("a", Some(1)));
-        assert_eq!(store.apply(Change::Applied("a", None)), vec![("a", Some(1))]);
+        assert_eq!(
+            store.apply(Change::Applied("a", None)),
+            vec![("a", Some(1))]
+        );
         assert!(store.apply(Change::Applied("b", None)).is_empty());
     }
 }

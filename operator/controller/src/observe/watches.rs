@@ -18,7 +18,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 
-use super::entry::{DaemonSetEntry, LabelKeys, MANAGED_BY, MANAGED_BY_LABEL, Managed, NodeEntry, PodEntry, SliceEntry};
+use super::entry::{
+    DaemonSetEntry, LabelKeys, MANAGED_BY, MANAGED_BY_LABEL, Managed, NodeEntry, PodEntry,
+    SliceEntry,
+};
 use super::slim::{SlimDaemonSet, SlimNode, SlimPod, SlimSlice};
 use super::store::Change;
 
@@ -44,9 +47,15 @@ pub(crate) enum Event {
     Namespace(Change<String, ()>),
     Crd(Change<String, ()>),
     /// Objects of other operators that own a vendor's devices.
-    Rival { kind: &'static str, change: Change<String, ()> },
+    Rival {
+        kind: &'static str,
+        change: Change<String, ()>,
+    },
     /// A watch could not be started or broke; it goes on by itself.
-    WatchFailed { kind: &'static str, error: String },
+    WatchFailed {
+        kind: &'static str,
+        error: String,
+    },
 }
 
 /// A custom resource through which another operator owns a vendor's devices.
@@ -60,8 +69,18 @@ pub(crate) struct Rival {
 
 /// NVIDIA GPU Operator 26.7: device-plugin mode and DRA mode, each for a whole cluster.
 pub(crate) const RIVALS: [Rival; 2] = [
-    Rival { group: "nvidia.com", version: "v1", kind: "ClusterPolicy", plural: "clusterpolicies" },
-    Rival { group: "nvidia.com", version: "v1alpha1", kind: "GPUCluster", plural: "gpuclusters" },
+    Rival {
+        group: "nvidia.com",
+        version: "v1",
+        kind: "ClusterPolicy",
+        plural: "clusterpolicies",
+    },
+    Rival {
+        group: "nvidia.com",
+        version: "v1alpha1",
+        kind: "GPUCluster",
+        plural: "gpuclusters",
+    },
 ];
 
 /// A ConfigMap of the operand namespace.
@@ -80,24 +99,36 @@ pub(crate) struct Watches {
 
 impl Watches {
     pub(crate) const fn new(client: Client, events: Sender<Event>, streaming: bool) -> Self {
-        Self { client, events, streaming }
+        Self {
+            client,
+            events,
+            streaming,
+        }
     }
 
     /// The resource itself.
     pub(crate) fn clusters(&self) -> JoinHandle<()> {
-        self.all::<AcceleratorCluster, _>("AcceleratorCluster", watcher::Config::default(), |cluster| {
-            Event::Cluster(match cluster {
-                Change::Applied(key, Some(cluster)) => Change::Applied(key, Some(Box::new(cluster))),
-                other => retyped(other),
-            })
-        })
+        self.all::<AcceleratorCluster, _>(
+            "AcceleratorCluster",
+            watcher::Config::default(),
+            |cluster| {
+                Event::Cluster(match cluster {
+                    Change::Applied(key, Some(cluster)) => {
+                        Change::Applied(key, Some(Box::new(cluster)))
+                    }
+                    other => retyped(other),
+                })
+            },
+        )
     }
 
     /// Nodes, with only the label keys named.
     pub(crate) fn nodes(&self, keys: Arc<LabelKeys>) -> JoinHandle<()> {
         self.all::<SlimNode, _>("Node", watcher::Config::default(), move |change| {
             Event::Node(match change {
-                Change::Applied(key, Some(node)) => Change::Applied(key, Some(Box::new(NodeEntry::new(node, &keys)))),
+                Change::Applied(key, Some(node)) => {
+                    Change::Applied(key, Some(Box::new(NodeEntry::new(node, &keys))))
+                }
                 other => retyped(other),
             })
         })
@@ -118,7 +149,8 @@ impl Watches {
 
     /// Our own operand pods.
     pub(crate) fn pods(&self) -> JoinHandle<()> {
-        let config = watcher::Config::default().labels(&format!("{}=operand", names::COMPONENT_LABEL));
+        let config =
+            watcher::Config::default().labels(&format!("{}=operand", names::COMPONENT_LABEL));
         let api = Api::<SlimPod>::namespaced(self.client.clone(), names::OPERAND_NAMESPACE);
         self.spawn("Pod", api, config, |change| {
             Event::Pod(match change {
@@ -140,23 +172,40 @@ impl Watches {
 
     /// DaemonSets of the whole cluster: ours, and those that look like a vendor's plugin.
     pub(crate) fn daemon_sets(&self) -> JoinHandle<()> {
-        self.spawn("DaemonSet", Api::<SlimDaemonSet>::all(self.client.clone()), watcher::Config::default(), |change| {
-            Event::DaemonSet(keyed(change, |daemon_set: &SlimDaemonSet| DaemonSetEntry::new(daemon_set)))
-        })
+        self.spawn(
+            "DaemonSet",
+            Api::<SlimDaemonSet>::all(self.client.clone()),
+            watcher::Config::default(),
+            |change| {
+                Event::DaemonSet(keyed(change, |daemon_set: &SlimDaemonSet| {
+                    DaemonSetEntry::new(daemon_set)
+                }))
+            },
+        )
     }
 
     /// DeviceClasses that carry our label.
     pub(crate) fn classes(&self) -> JoinHandle<()> {
-        self.spawn("DeviceClass", Api::<PartialObjectMeta<DeviceClass>>::all(self.client.clone()), managed(), |change| {
-            Event::Class(keyed(change, |class: &PartialObjectMeta<DeviceClass>| Managed::new(&class.metadata)))
-        })
+        self.spawn(
+            "DeviceClass",
+            Api::<PartialObjectMeta<DeviceClass>>::all(self.client.clone()),
+            managed(),
+            |change| {
+                Event::Class(keyed(change, |class: &PartialObjectMeta<DeviceClass>| {
+                    Managed::new(&class.metadata)
+                }))
+            },
+        )
     }
 
     /// ResourceClaimTemplates that carry our label.
     pub(crate) fn templates(&self) -> JoinHandle<()> {
         let api = Api::<PartialObjectMeta<ResourceClaimTemplate>>::all(self.client.clone());
         self.spawn("ResourceClaimTemplate", api, managed(), |change| {
-            Event::Template(keyed(change, |t: &PartialObjectMeta<ResourceClaimTemplate>| Managed::new(&t.metadata)))
+            Event::Template(keyed(
+                change,
+                |t: &PartialObjectMeta<ResourceClaimTemplate>| Managed::new(&t.metadata),
+            ))
         })
     }
 
@@ -165,7 +214,9 @@ impl Watches {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), names::OPERAND_NAMESPACE);
         self.spawn("ConfigMap", api, watcher::Config::default(), |change| {
             Event::ConfigMap(keyed(change, |map: &ConfigMap| {
-                Some(ConfigMapEntry { data: map.data.clone().unwrap_or_default() })
+                Some(ConfigMapEntry {
+                    data: map.data.clone().unwrap_or_default(),
+                })
             }))
         })
     }
@@ -191,12 +242,14 @@ impl Watches {
         let resource = ApiResource::from_gvk_with_plural(&gvk, rival.plural);
         let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.client.clone(), &resource);
         let stream = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
-        tokio::spawn(forward(rival.kind, stream, self.events.clone(), |change| Event::Rival {
-            kind: rival.kind,
-            change: match change {
-                Change::Applied(key, Some(_)) => Change::Applied(key, Some(())),
-                other => retyped(other),
-            },
+        tokio::spawn(forward(rival.kind, stream, self.events.clone(), |change| {
+            Event::Rival {
+                kind: rival.kind,
+                change: match change {
+                    Change::Applied(key, Some(_)) => Change::Applied(key, Some(())),
+                    other => retyped(other),
+                },
+            }
         }))
     }
 
@@ -215,19 +268,35 @@ impl Watches {
 
     fn all<K, F>(&self, kind: &'static str, config: watcher::Config, wrap: F) -> JoinHandle<()>
     where
-        K: kube::Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
         F: FnMut(Change<String, K>) -> Event + Send + 'static,
     {
         self.spawn(kind, Api::<K>::all(self.client.clone()), config, wrap)
     }
 
-    fn spawn<K, F>(&self, kind: &'static str, api: Api<K>, config: watcher::Config, wrap: F) -> JoinHandle<()>
+    fn spawn<K, F>(
+        &self,
+        kind: &'static str,
+        api: Api<K>,
+        config: watcher::Config,
+        wrap: F,
+    ) -> JoinHandle<()>
     where
         K: kube::Resource + Clone + Debug + DeserializeOwned + Send + Sync + 'static,
         K::DynamicType: Default + Clone + Eq + std::hash::Hash,
         F: FnMut(Change<String, K>) -> Event + Send + 'static,
     {
-        let config = if self.streaming { config.streaming_lists() } else { config.page_size(PAGE) };
+        let config = if self.streaming {
+            config.streaming_lists()
+        } else {
+            config.page_size(PAGE)
+        };
         let stream = watcher(api, config).default_backoff();
         tokio::spawn(forward(kind, stream, self.events.clone(), wrap))
     }
@@ -258,7 +327,10 @@ async fn forward<K, F>(
                 wrap(Change::Applied(key(&object), Some(object)))
             }
             Ok(watcher::Event::Delete(object)) => wrap(Change::Deleted(key(&object))),
-            Err(error) => Event::WatchFailed { kind, error: error.to_string() },
+            Err(error) => Event::WatchFailed {
+                kind,
+                error: error.to_string(),
+            },
         };
         if events.send(event).await.is_err() {
             return;

@@ -69,7 +69,8 @@ impl World {
             && self.namespaces.synced()
             && self.crds.synced()
             && self.rivals.values().all(Store::synced)
-            && (!dra_api || (self.slices.synced() && self.classes.synced() && self.templates.synced()))
+            && (!dra_api
+                || (self.slices.synced() && self.classes.synced() && self.templates.synced()))
     }
 
     /// Takes an event in.
@@ -77,7 +78,14 @@ impl World {
         match event {
             Event::Cluster(change) => {
                 for (_, previous) in self.clusters.apply(change) {
-                    let generation = |c: Option<&AcceleratorCluster>| c.map(|c| (c.metadata.generation, c.metadata.deletion_timestamp.is_some()));
+                    let generation = |c: Option<&AcceleratorCluster>| {
+                        c.map(|c| {
+                            (
+                                c.metadata.generation,
+                                c.metadata.deletion_timestamp.is_some(),
+                            )
+                        })
+                    };
                     if generation(previous.as_deref()) != generation(self.cluster()) {
                         self.dirty.all_nodes = true;
                         self.dirty.watches = true;
@@ -97,7 +105,8 @@ impl World {
                 if let Change::Applied(name, Some(record)) = &change
                     && self.records.get(name).is_some_and(|known| {
                         known.metadata.uid == record.metadata.uid
-                            && version(known.metadata.resource_version.as_deref()) > version(record.metadata.resource_version.as_deref())
+                            && version(known.metadata.resource_version.as_deref())
+                                > version(record.metadata.resource_version.as_deref())
                     })
                 {
                     return;
@@ -109,14 +118,24 @@ impl World {
             Event::Pod(change) => {
                 for (key, previous) in self.pods.apply(change) {
                     let current = self.pods.get(&key).map(|pod| pod.node.clone());
-                    let nodes = reindex(&mut self.pods_on, key, previous.map(|pod| pod.node), current);
+                    let nodes = reindex(
+                        &mut self.pods_on,
+                        key,
+                        previous.map(|pod| pod.node),
+                        current,
+                    );
                     self.dirty.nodes.extend(nodes);
                 }
             }
             Event::Slice(change) => {
                 for (key, previous) in self.slices.apply(change) {
                     let current = self.slices.get(&key).map(|slice| slice.node.clone());
-                    for node in reindex(&mut self.slices_on, key, previous.map(|slice| slice.node), current) {
+                    for node in reindex(
+                        &mut self.slices_on,
+                        key,
+                        previous.map(|slice| slice.node),
+                        current,
+                    ) {
                         self.look_again(&node, now);
                     }
                 }
@@ -124,8 +143,12 @@ impl World {
             Event::DaemonSet(change) => {
                 for (key, previous) in self.daemon_sets.apply(change) {
                     let current = self.daemon_sets.get(&key);
-                    let foreign = |entry: Option<&DaemonSetEntry>| entry.is_some_and(|entry| entry.foreign.is_some());
-                    let root = |entry: Option<&DaemonSetEntry>| entry.and_then(|entry| entry.kubelet_root.clone());
+                    let foreign = |entry: Option<&DaemonSetEntry>| {
+                        entry.is_some_and(|entry| entry.foreign.is_some())
+                    };
+                    let root = |entry: Option<&DaemonSetEntry>| {
+                        entry.and_then(|entry| entry.kubelet_root.clone())
+                    };
                     self.dirty.all_nodes |= foreign(previous.as_ref()) != foreign(current);
                     // The agents are rendered with every kubelet root that an operand was rendered for.
                     self.dirty.watches |= root(previous.as_ref()) != root(current);
@@ -133,17 +156,28 @@ impl World {
                 }
             }
             Event::Class(change) => self.dirty.objects |= !self.classes.apply(change).is_empty(),
-            Event::Template(change) => self.dirty.objects |= !self.templates.apply(change).is_empty(),
+            Event::Template(change) => {
+                self.dirty.objects |= !self.templates.apply(change).is_empty()
+            }
             Event::ConfigMap(change) => {
                 let changed = !self.config_maps.apply(change).is_empty();
                 // Plugin configurations are part of what is rendered.
                 self.dirty.watches |= changed;
             }
-            Event::RuntimeClass(change) => self.dirty.all_nodes |= !self.runtime_classes.apply(change).is_empty(),
-            Event::Namespace(change) => self.dirty.objects |= !self.namespaces.apply(change).is_empty(),
+            Event::RuntimeClass(change) => {
+                self.dirty.all_nodes |= !self.runtime_classes.apply(change).is_empty()
+            }
+            Event::Namespace(change) => {
+                self.dirty.objects |= !self.namespaces.apply(change).is_empty()
+            }
             Event::Crd(change) => self.dirty.watches |= !self.crds.apply(change).is_empty(),
             Event::Rival { kind, change } => {
-                self.dirty.all_nodes |= !self.rivals.entry(kind).or_default().apply(change).is_empty();
+                self.dirty.all_nodes |= !self
+                    .rivals
+                    .entry(kind)
+                    .or_default()
+                    .apply(change)
+                    .is_empty();
             }
             // The engine counts and logs these.
             Event::WatchFailed { .. } => {}
@@ -152,9 +186,12 @@ impl World {
 
     /// A watch may tell of a state older than the one our own write returned.
     fn is_older(&self, change: &Change<String, Box<NodeEntry>>) -> bool {
-        let Change::Applied(name, Some(node)) = change else { return false };
+        let Change::Applied(name, Some(node)) = change else {
+            return false;
+        };
         self.nodes.get(name).is_some_and(|known| {
-            known.view.uid == node.view.uid && version(Some(&known.resource_version)) > version(Some(&node.resource_version))
+            known.view.uid == node.view.uid
+                && version(Some(&known.resource_version)) > version(Some(&node.resource_version))
         })
     }
 
@@ -185,7 +222,12 @@ impl World {
         use std::hash::{DefaultHasher, Hash as _, Hasher as _};
         let mut hasher = DefaultHasher::new();
         self.slice_facts(&node.view.name, vendor).hash(&mut hasher);
-        for (name, count) in node.view.allocatable.iter().filter(|(name, _)| vendor.owns_resource(name)) {
+        for (name, count) in node
+            .view
+            .allocatable
+            .iter()
+            .filter(|(name, _)| vendor.owns_resource(name))
+        {
             (name, count).hash(&mut hasher);
         }
         hasher.finish()
@@ -193,20 +235,32 @@ impl World {
 
     /// The one resource there is.
     pub(crate) fn cluster(&self) -> Option<&AcceleratorCluster> {
-        self.clusters.get(&names::SINGLETON.to_owned()).map(|cluster| &**cluster)
+        self.clusters
+            .get(&names::SINGLETON.to_owned())
+            .map(|cluster| &**cluster)
     }
 
     /// Our operand pods of one vendor on a node.
     pub(crate) fn operands(&self, node: &str, vendor: Vendor) -> Vec<OperandPod> {
-        let on_node = self.pods_on.get(node).into_iter().flatten().filter_map(|key| self.pods.get(key));
-        let mut pods: Vec<OperandPod> = on_node.filter(|pod| pod.vendor == vendor).map(|pod| pod.operand.clone()).collect();
+        let on_node = self
+            .pods_on
+            .get(node)
+            .into_iter()
+            .flatten()
+            .filter_map(|key| self.pods.get(key));
+        let mut pods: Vec<OperandPod> = on_node
+            .filter(|pod| pod.vendor == vendor)
+            .map(|pod| pod.operand.clone())
+            .collect();
         pods.sort();
         pods
     }
 
     /// Whether any operand pod of this cohort and owner is left anywhere.
     pub(crate) fn has_operand_pods(&self, vendor: Vendor, owner: Owner, cohort: &str) -> bool {
-        self.pods.iter().any(|(_, pod)| pod.vendor == vendor && pod.operand.owner == owner && pod.operand.cohort == cohort)
+        self.pods.iter().any(|(_, pod)| {
+            pod.vendor == vendor && pod.operand.owner == owner && pod.operand.cohort == cohort
+        })
     }
 
     /// Slices of a vendor's allocating driver for a node's pool.
@@ -219,21 +273,39 @@ impl World {
             .filter_map(|key| self.slices.get(key))
             .filter(|slice| slice.vendor == vendor)
             .collect();
-        let newest = slices.iter().map(|slice| slice.generation).max().unwrap_or(0);
-        let current: Vec<&&SliceEntry> = slices.iter().filter(|slice| slice.generation == newest).collect();
+        let newest = slices
+            .iter()
+            .map(|slice| slice.generation)
+            .max()
+            .unwrap_or(0);
+        let current: Vec<&&SliceEntry> = slices
+            .iter()
+            .filter(|slice| slice.generation == newest)
+            .collect();
         SliceFacts {
             count: slices.len(),
             devices: current.iter().map(|slice| slice.devices).sum(),
             mig_devices: current.iter().map(|slice| slice.mig_devices).sum(),
-            complete: current.first().is_some_and(|slice| usize::try_from(slice.slices_in_pool) == Ok(current.len())),
+            complete: current
+                .first()
+                .is_some_and(|slice| usize::try_from(slice.slices_in_pool) == Ok(current.len())),
         }
     }
 
     /// Seconds since the fence, and since the advertisement, have been as they are.
     pub(crate) fn held_for(&self, node: &str, vendor: Vendor, now: Instant) -> (u64, u64) {
-        let seen = self.seen.get(node).map(|seen| *seen.get(vendor)).unwrap_or_default();
-        let age = |since: Option<Instant>| since.map_or(0, |since| now.saturating_duration_since(since).as_secs());
-        (age(seen.fence.map(|(_, since)| since)), age(seen.advertised.map(|(_, since)| since)))
+        let seen = self
+            .seen
+            .get(node)
+            .map(|seen| *seen.get(vendor))
+            .unwrap_or_default();
+        let age = |since: Option<Instant>| {
+            since.map_or(0, |since| now.saturating_duration_since(since).as_secs())
+        };
+        (
+            age(seen.fence.map(|(_, since)| since)),
+            age(seen.advertised.map(|(_, since)| since)),
+        )
     }
 
     /// What assignment looks at beside the node.
@@ -241,7 +313,11 @@ impl World {
         ClusterView {
             server_version: server_version.to_owned(),
             dra_api,
-            runtime_classes: self.runtime_classes.iter().map(|(name, ())| name.clone()).collect(),
+            runtime_classes: self
+                .runtime_classes
+                .iter()
+                .map(|(name, ())| name.clone())
+                .collect(),
             config_maps: self
                 .config_maps
                 .iter()
@@ -252,7 +328,12 @@ impl World {
 }
 
 /// Moves a key from the previous owner's set to the current one's; returns both owners.
-fn reindex(index: &mut HashMap<String, BTreeSet<String>>, key: String, previous: Option<String>, current: Option<String>) -> Vec<String> {
+fn reindex(
+    index: &mut HashMap<String, BTreeSet<String>>,
+    key: String,
+    previous: Option<String>,
+    current: Option<String>,
+) -> Vec<String> {
     let mut touched = Vec::new();
     if let Some(previous) = previous
         && Some(&previous) != current.as_ref()
@@ -275,5 +356,7 @@ fn reindex(index: &mut HashMap<String, BTreeSet<String>>, key: String, previous:
 
 /// Resource versions compare as numbers (KEP-5504, and ever so with etcd); anything else counts as new.
 fn version(resource_version: Option<&str>) -> u128 {
-    resource_version.and_then(|version| version.parse().ok()).unwrap_or(0)
+    resource_version
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
 }

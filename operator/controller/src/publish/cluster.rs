@@ -13,19 +13,43 @@ use super::{condition, time};
 use crate::act::{WriteError, timed};
 
 /// Puts the status together from a summary.
-pub(crate) fn status(cluster: &AcceleratorCluster, intent: &Intent, summary: Summary, now: Timestamp) -> AcceleratorClusterStatus {
+pub(crate) fn status(
+    cluster: &AcceleratorCluster,
+    intent: &Intent,
+    summary: Summary,
+    now: Timestamp,
+) -> AcceleratorClusterStatus {
     let before = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
-    let Summary { conditions, cohorts, blockers, blocker_counts } = summary;
+    let Summary {
+        conditions,
+        cohorts,
+        blockers,
+        blocker_counts,
+    } = summary;
     let mut total = Counts::default();
     let cohorts: Vec<CohortStatus> = cohorts
         .into_iter()
         .filter_map(|(name, (nodes, conditions))| {
             add(&mut total, &nodes);
             let cohort = intent.cohorts.get(&name)?;
-            let old = before.cohorts.iter().find(|old| old.name == name).map(|old| old.conditions.clone()).unwrap_or_default();
-            let conditions = conditions.into_iter().map(|new| condition(new, &old, generation, now)).collect();
-            Some(CohortStatus { name, vendor: cohort.vendor, owner: cohort.owner, nodes, conditions })
+            let old = before
+                .cohorts
+                .iter()
+                .find(|old| old.name == name)
+                .map(|old| old.conditions.clone())
+                .unwrap_or_default();
+            let conditions = conditions
+                .into_iter()
+                .map(|new| condition(new, &old, generation, now))
+                .collect();
+            Some(CohortStatus {
+                name,
+                vendor: cohort.vendor,
+                owner: cohort.owner,
+                nodes,
+                conditions,
+            })
         })
         .collect();
     let blockers = blockers
@@ -37,7 +61,10 @@ pub(crate) fn status(cluster: &AcceleratorCluster, intent: &Intent, summary: Sum
         .collect();
     AcceleratorClusterStatus {
         observed_generation: generation,
-        conditions: conditions.into_iter().map(|new| condition(new, &before.conditions, generation, now)).collect(),
+        conditions: conditions
+            .into_iter()
+            .map(|new| condition(new, &before.conditions, generation, now))
+            .collect(),
         nodes: total,
         cohorts,
         blockers,
@@ -45,18 +72,34 @@ pub(crate) fn status(cluster: &AcceleratorCluster, intent: &Intent, summary: Sum
 }
 
 /// What is said about a resource that does not parse: its cohorts keep what they have.
-pub(crate) fn invalid(cluster: &AcceleratorCluster, conditions: Vec<summary::Condition>, now: Timestamp) -> AcceleratorClusterStatus {
+pub(crate) fn invalid(
+    cluster: &AcceleratorCluster,
+    conditions: Vec<summary::Condition>,
+    now: Timestamp,
+) -> AcceleratorClusterStatus {
     let before = cluster.status.clone().unwrap_or_default();
     let generation = cluster.metadata.generation;
     AcceleratorClusterStatus {
         observed_generation: generation,
-        conditions: conditions.into_iter().map(|new| condition(new, &before.conditions, generation, now)).collect(),
+        conditions: conditions
+            .into_iter()
+            .map(|new| condition(new, &before.conditions, generation, now))
+            .collect(),
         ..before
     }
 }
 
 fn add(total: &mut Counts, counts: &Counts) {
-    let Counts { matched, excluded, owned, ready, migrating, waiting, blocked, conflicted } = counts;
+    let Counts {
+        matched,
+        excluded,
+        owned,
+        ready,
+        migrating,
+        waiting,
+        blocked,
+        conflicted,
+    } = counts;
     total.matched += matched;
     total.excluded += excluded;
     total.owned += owned;
@@ -68,7 +111,15 @@ fn add(total: &mut Counts, counts: &Counts) {
 }
 
 fn exemplar(blocker: BlockerExemplar, count: usize) -> BlockerStatus {
-    let BlockerExemplar { node, cohort, vendor, reason, message, next_step, since_s } = blocker;
+    let BlockerExemplar {
+        node,
+        cohort,
+        vendor,
+        reason,
+        message,
+        next_step,
+        since_s,
+    } = blocker;
     BlockerStatus {
         node,
         cohort,
@@ -89,7 +140,13 @@ pub(crate) async fn write(
 ) -> Result<AcceleratorCluster, WriteError> {
     timed(async {
         // A merge patch replaces lists whole and keeps unnamed fields: every field of the status is named.
-        let AcceleratorClusterStatus { observed_generation, conditions, nodes, cohorts, blockers } = status;
+        let AcceleratorClusterStatus {
+            observed_generation,
+            conditions,
+            nodes,
+            cohorts,
+            blockers,
+        } = status;
         let patch = json!({
             "metadata": {"resourceVersion": cluster.metadata.resource_version},
             "status": {
@@ -106,12 +163,21 @@ pub(crate) async fn write(
 }
 
 async fn patch_status(client: Client, patch: Value) -> Result<AcceleratorCluster, WriteError> {
-    let params = PatchParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PatchParams::default() };
-    Ok(Api::<AcceleratorCluster>::all(client).patch_status(names::SINGLETON, &params, &Patch::Merge(patch)).await?)
+    let params = PatchParams {
+        field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+        ..PatchParams::default()
+    };
+    Ok(Api::<AcceleratorCluster>::all(client)
+        .patch_status(names::SINGLETON, &params, &Patch::Merge(patch))
+        .await?)
 }
 
 /// Adds or removes the finalizer on the version that was looked at.
-pub(crate) async fn set_finalizer(client: Client, cluster: &AcceleratorCluster, present: bool) -> Result<AcceleratorCluster, WriteError> {
+pub(crate) async fn set_finalizer(
+    client: Client,
+    cluster: &AcceleratorCluster,
+    present: bool,
+) -> Result<AcceleratorCluster, WriteError> {
     timed(async {
         let mut finalizers = cluster.metadata.finalizers.clone().unwrap_or_default();
         finalizers.retain(|finalizer| finalizer != names::FINALIZER);

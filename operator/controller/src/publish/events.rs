@@ -18,13 +18,20 @@ pub(crate) struct Events(Recorder);
 
 impl Events {
     pub(crate) fn new(client: Client, identity: &str) -> Self {
-        let reporter = Reporter { controller: names::CONTROLLER_FIELD_MANAGER.into(), instance: Some(identity.to_owned()) };
+        let reporter = Reporter {
+            controller: names::CONTROLLER_FIELD_MANAGER.into(),
+            instance: Some(identity.to_owned()),
+        };
         Self(Recorder::new(client, reporter))
     }
 
     /// Tells that one vendor's tenure went from one published state to the next. Steps in between that were never published
     /// are not told: a quick way through them is one piece of news.
-    pub(crate) async fn transition(&self, record: &AcceleratorNode, outcome: &TenureOutcome) -> kube::Result<()> {
+    pub(crate) async fn transition(
+        &self,
+        record: &AcceleratorNode,
+        outcome: &TenureOutcome,
+    ) -> kube::Result<()> {
         let event = event(outcome);
         self.0.publish(&event, &record.object_ref(&())).await?;
         let node = ObjectReference {
@@ -41,13 +48,25 @@ impl Events {
 fn event(outcome: &TenureOutcome) -> Event {
     let why = outcome.blocker.as_ref().or(outcome.excluded.as_ref());
     let subject = match (&outcome.cohort, outcome.owner) {
-        (Some(cohort), Some(owner)) => format!("{} of cohort {cohort} under {owner}", outcome.vendor),
+        (Some(cohort), Some(owner)) => {
+            format!("{} of cohort {cohort} under {owner}", outcome.vendor)
+        }
         (Some(cohort), None) => format!("{} of cohort {cohort}", outcome.vendor),
         (None, _) => outcome.vendor.to_string(),
     };
     let (reason, note) = match (why, outcome.step) {
-        (Some(blocker), _) => (format!("{:?}", blocker.reason), format!("{subject}: {} {}", blocker.message, blocker.reason.next_step())),
-        (None, Step::Held) => ("OwnerReady".to_owned(), format!("{subject}: advertised as it should be")),
+        (Some(blocker), _) => (
+            format!("{:?}", blocker.reason),
+            format!(
+                "{subject}: {} {}",
+                blocker.message,
+                blocker.reason.next_step()
+            ),
+        ),
+        (None, Step::Held) => (
+            "OwnerReady".to_owned(),
+            format!("{subject}: advertised as it should be"),
+        ),
         (None, step) => (format!("{step:?}"), subject),
     };
     let warning = why.is_some_and(|blocker| match blocker.reason.kind() {
@@ -55,7 +74,11 @@ fn event(outcome: &TenureOutcome) -> Event {
         Kind::Excluded | Kind::Waiting => false,
     });
     Event {
-        type_: if warning { EventType::Warning } else { EventType::Normal },
+        type_: if warning {
+            EventType::Warning
+        } else {
+            EventType::Normal
+        },
         reason,
         note: Some(cut(&note, NOTE_LIMIT)),
         // The recorder merges events of equal action and reason: the step keeps a new cause from hiding behind an old one.

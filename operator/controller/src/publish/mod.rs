@@ -9,7 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 /// Puts a condition together; its transition time moves only when its status does.
-pub(crate) fn condition(new: summary::Condition, before: &[Condition], generation: Option<i64>, now: Timestamp) -> Condition {
+pub(crate) fn condition(
+    new: summary::Condition,
+    before: &[Condition],
+    generation: Option<i64>,
+    now: Timestamp,
+) -> Condition {
     let status = match new.status {
         Truth::True => "True",
         Truth::False => "False",
@@ -18,7 +23,9 @@ pub(crate) fn condition(new: summary::Condition, before: &[Condition], generatio
     let since = before
         .iter()
         .find(|old| old.type_ == new.kind && old.status == status)
-        .map_or(Time(whole_seconds(now)), |old| old.last_transition_time.clone());
+        .map_or(Time(whole_seconds(now)), |old| {
+            old.last_transition_time.clone()
+        });
     Condition {
         type_: new.kind.to_owned(),
         status: status.to_owned(),
@@ -47,16 +54,34 @@ mod tests {
     use super::condition;
 
     fn new(status: Truth, reason: &'static str) -> Condition {
-        Condition { kind: "Ready", status, reason, message: String::new() }
+        Condition {
+            kind: "Ready",
+            status,
+            reason,
+            message: String::new(),
+        }
     }
 
     #[test]
     fn the_transition_time_moves_only_when_the_status_flips() {
         let at = |second| Timestamp::from_second(second).expect("a time");
         let first = condition(new(Truth::False, "Migrating"), &[], Some(1), at(10));
-        let same = condition(new(Truth::False, "Blocked"), std::slice::from_ref(&first), Some(2), at(20));
-        assert_eq!((same.last_transition_time.clone(), same.observed_generation), (first.last_transition_time.clone(), Some(2)));
-        let flipped = condition(new(Truth::True, "AllReady"), std::slice::from_ref(&same), Some(2), at(30));
+        let same = condition(
+            new(Truth::False, "Blocked"),
+            std::slice::from_ref(&first),
+            Some(2),
+            at(20),
+        );
+        assert_eq!(
+            (same.last_transition_time.clone(), same.observed_generation),
+            (first.last_transition_time.clone(), Some(2))
+        );
+        let flipped = condition(
+            new(Truth::True, "AllReady"),
+            std::slice::from_ref(&same),
+            Some(2),
+            at(30),
+        );
         assert_eq!(flipped.last_transition_time.0, at(30));
     }
 }

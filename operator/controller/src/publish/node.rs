@@ -13,21 +13,40 @@ use super::{condition, time};
 use crate::act::{WriteError, timed};
 
 /// The status part that the controller writes, or `None` when the object says it already.
-pub(crate) fn patch(record: &AcceleratorNode, outcomes: &PerVendor<Option<TenureOutcome>>, now: Timestamp) -> Option<Value> {
+pub(crate) fn patch(
+    record: &AcceleratorNode,
+    outcomes: &PerVendor<Option<TenureOutcome>>,
+    now: Timestamp,
+) -> Option<Value> {
     let before = record.status.clone().unwrap_or_default();
     let mut tenures = before.tenures.clone();
     for vendor in Vendor::ALL {
         *tenures.vendor_mut(vendor) = outcomes.get(vendor).as_ref().map(tenure);
     }
-    let shown: Vec<&TenureOutcome> = Vendor::ALL.iter().filter_map(|vendor| outcomes.get(*vendor).as_ref()).collect();
+    let shown: Vec<&TenureOutcome> = Vendor::ALL
+        .iter()
+        .filter_map(|vendor| outcomes.get(*vendor).as_ref())
+        .collect();
     let ready = summary::node_condition(&shown);
-    let conditions = vec![condition(ready, &before.conditions, record.metadata.generation, now)];
+    let conditions = vec![condition(
+        ready,
+        &before.conditions,
+        record.metadata.generation,
+        now,
+    )];
     if tenures == before.tenures && same(&conditions, &before.conditions) {
         return None;
     }
     // A merge patch keeps what it does not name: what went away is named as null.
-    let tenures: Map<String, Value> =
-        Vendor::ALL.iter().map(|vendor| (vendor.key().to_owned(), tenures.vendor(*vendor).map_or(Value::Null, with_nulls))).collect();
+    let tenures: Map<String, Value> = Vendor::ALL
+        .iter()
+        .map(|vendor| {
+            (
+                vendor.key().to_owned(),
+                tenures.vendor(*vendor).map_or(Value::Null, with_nulls),
+            )
+        })
+        .collect();
     Some(json!({
         "metadata": {"resourceVersion": record.metadata.resource_version},
         "status": {"tenures": tenures, "conditions": conditions},
@@ -40,7 +59,12 @@ fn same(
 ) -> bool {
     // The generation moves with every order; alone it is no reason to write.
     let told = |c: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition| {
-        (c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone())
+        (
+            c.type_.clone(),
+            c.status.clone(),
+            c.reason.clone(),
+            c.message.clone(),
+        )
     };
     new.iter().map(told).eq(old.iter().map(told))
 }
@@ -59,18 +83,35 @@ fn tenure(outcome: &TenureOutcome) -> TenureStatus {
 }
 
 fn with_nulls(tenure: &TenureStatus) -> Value {
-    let TenureStatus { cohort, owner, step, since, reason, message, next_step } = tenure;
+    let TenureStatus {
+        cohort,
+        owner,
+        step,
+        since,
+        reason,
+        message,
+        next_step,
+    } = tenure;
     json!({
         "cohort": cohort, "owner": owner, "step": step, "since": since, "reason": reason, "message": message, "nextStep": next_step,
     })
 }
 
 /// Writes it.
-pub(crate) async fn write(client: Client, name: String, patch: Value) -> Result<AcceleratorNode, WriteError> {
+pub(crate) async fn write(
+    client: Client,
+    name: String,
+    patch: Value,
+) -> Result<AcceleratorNode, WriteError> {
     timed(async {
-        let params = PatchParams { field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()), ..PatchParams::default() };
+        let params = PatchParams {
+            field_manager: Some(names::CONTROLLER_FIELD_MANAGER.into()),
+            ..PatchParams::default()
+        };
         let api = Api::<AcceleratorNode>::all(client);
-        let written = api.patch_status(&name, &params, &Patch::Merge(patch)).await?;
+        let written = api
+            .patch_status(&name, &params, &Patch::Merge(patch))
+            .await?;
         tracing::debug!(node = written.name_any(), "status written");
         Ok(written)
     })

@@ -32,7 +32,9 @@ struct Arguments {
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let started = Instant::now();
-    say("Building the control plane where it is not built yet (minutes the first time), then starting it …");
+    say(
+        "Building the control plane where it is not built yet (minutes the first time), then starting it …",
+    );
     let programs = Programs::build()?;
     let cluster = TestCluster::start(Options::named("demo")?).await?;
     say(&format!(
@@ -41,18 +43,33 @@ async fn main() -> Result<()> {
     ));
 
     let fleet_members = members();
-    say(&format!("Joining {} simulated nodes, each with a host tree that the real agent reads …", fleet_members.len()));
-    let options = FleetOptions { scale: SCALE, agent: Some(programs.agent.clone()), directory: None };
-    let nodes = fleet_members.iter().map(|member| (member.name.to_owned(), member.shape.clone())).collect();
+    say(&format!(
+        "Joining {} simulated nodes, each with a host tree that the real agent reads …",
+        fleet_members.len()
+    ));
+    let options = FleetOptions {
+        scale: SCALE,
+        agent: Some(programs.agent.clone()),
+        directory: None,
+    };
+    let nodes = fleet_members
+        .iter()
+        .map(|member| (member.name.to_owned(), member.shape.clone()))
+        .collect();
     let fleet = Fleet::start(&cluster, options, nodes).await?;
 
-    say("Installing Freehold: CRDs, least RBAC, admission policies; the controller runs under its own service account …");
+    say(
+        "Installing Freehold: CRDs, least RBAC, admission policies; the controller runs under its own service account …",
+    );
     install(&cluster).await?;
     let controller = Controller::start(&cluster, &programs, &ControllerOptions::default()).await?;
 
     say("Applying config/samples/acceleratorcluster.yaml …");
-    cluster.apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: ml}}").await?;
-    let sample = std::fs::read_to_string(repository().join("config/samples/acceleratorcluster.yaml"))?;
+    cluster
+        .apply_yaml("{apiVersion: v1, kind: Namespace, metadata: {name: ml}}")
+        .await?;
+    let sample =
+        std::fs::read_to_string(repository().join("config/samples/acceleratorcluster.yaml"))?;
     cluster.apply_yaml(&sample).await?;
     let outcome = show(&cluster, &fleet_members, started).await;
     if let Err(error) = outcome {
@@ -72,15 +89,24 @@ async fn main() -> Result<()> {
 async fn show(cluster: &TestCluster, fleet: &[Member], started: Instant) -> Result<()> {
     let rolled_out = Instant::now();
     rollout::watch(cluster, fleet, std::io::stdout().is_terminal()).await?;
-    say(&format!("  every node is where it should be, {:.1} s after the resource was applied", rolled_out.elapsed().as_secs_f64()));
+    say(&format!(
+        "  every node is where it should be, {:.1} s after the resource was applied",
+        rolled_out.elapsed().as_secs_f64()
+    ));
     check(cluster, fleet).await?;
 
     say("\nRunning a pod through each owner's path …");
     workloads::run(cluster).await?;
 
     for (arguments, title) in [
-        (&["get", "acceleratorcluster"][..], "kubectl get acceleratorcluster"),
-        (&["get", "acceleratornodes", "-o", "wide"][..], "kubectl get acceleratornodes -o wide"),
+        (
+            &["get", "acceleratorcluster"][..],
+            "kubectl get acceleratorcluster",
+        ),
+        (
+            &["get", "acceleratornodes", "-o", "wide"][..],
+            "kubectl get acceleratornodes -o wide",
+        ),
     ] {
         say(&format!("\n$ {title}"));
         let output = cluster.kubectl().args(arguments).output()?;
@@ -89,28 +115,56 @@ async fn show(cluster: &TestCluster, fleet: &[Member], started: Instant) -> Resu
         }
         say(String::from_utf8_lossy(&output.stdout).trim_end());
     }
-    say(&format!("\nDone in {:.0} s. To look around, run `make demo KEEP=1` and, in another terminal:", started.elapsed().as_secs_f64()));
-    say(&format!("  export KUBECONFIG={}", cluster.kubeconfig_admin().display()));
-    say(&format!("  {} get acceleratornodes", cluster.kubectl().get_program().to_string_lossy()));
-    say("  kubectl get acceleratorcluster cluster -o yaml     # counts, conditions, what stands in the way and the next step");
+    say(&format!(
+        "\nDone in {:.0} s. To look around, run `make demo KEEP=1` and, in another terminal:",
+        started.elapsed().as_secs_f64()
+    ));
+    say(&format!(
+        "  export KUBECONFIG={}",
+        cluster.kubeconfig_admin().display()
+    ));
+    say(&format!(
+        "  {} get acceleratornodes",
+        cluster.kubectl().get_program().to_string_lossy()
+    ));
+    say(
+        "  kubectl get acceleratorcluster cluster -o yaml     # counts, conditions, what stands in the way and the next step",
+    );
     say("  kubectl get acceleratornode h100-bare-1 -o yaml    # one node: orders, report, tenure");
-    say("  kubectl get daemonsets -n freehold-operands        # one for each cohort, and the agents");
+    say(
+        "  kubectl get daemonsets -n freehold-operands        # one for each cohort, and the agents",
+    );
     say("  kubectl get resourceslices,deviceclasses           # what DRA nodes offer");
     Ok(())
 }
 
 /// What the tables will show is what must be, node by node; anything else fails loudly.
 async fn check(cluster: &TestCluster, fleet: &[Member]) -> Result<()> {
-    let records = Api::<AcceleratorNode>::all(cluster.admin()).list(&ListParams::default()).await?;
-    for Member { name, shape: _, outcome } in fleet {
-        let record = records.iter().find(|record| record.name_any() == *name).with_context(|| format!("{name} has no AcceleratorNode"))?;
+    let records = Api::<AcceleratorNode>::all(cluster.admin())
+        .list(&ListParams::default())
+        .await?;
+    for Member {
+        name,
+        shape: _,
+        outcome,
+    } in fleet
+    {
+        let record = records
+            .iter()
+            .find(|record| record.name_any() == *name)
+            .with_context(|| format!("{name} has no AcceleratorNode"))?;
         let vendor = match outcome {
             Outcome::Held(vendor, _) | Outcome::Left(vendor, _) => *vendor,
         };
-        let tenure = record.status.as_ref().and_then(|status| status.tenures.vendor(vendor));
+        let tenure = record
+            .status
+            .as_ref()
+            .and_then(|status| status.tenures.vendor(vendor));
         let tenure = tenure.with_context(|| format!("{name} has no {vendor} tenure"))?;
         let right = match outcome {
-            Outcome::Held(_, owner) => tenure.step == Step::Held && tenure.owner == Some(*owner) && tenure.reason.is_none(),
+            Outcome::Held(_, owner) => {
+                tenure.step == Step::Held && tenure.owner == Some(*owner) && tenure.reason.is_none()
+            }
             Outcome::Left(_, reason) => tenure.owner.is_none() && tenure.reason == Some(*reason),
         };
         if !right {

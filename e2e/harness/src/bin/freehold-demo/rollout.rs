@@ -29,14 +29,20 @@ pub(super) async fn watch(cluster: &TestCluster, fleet: &[Member], terminal: boo
         let records = nodes.list(&ListParams::default()).await?.items;
         let object = clusters.get(names::SINGLETON).await?;
         view.show(&object, &records);
-        let missing: Vec<String> = fleet.iter().filter_map(|member| missing(member, &records)).collect();
+        let missing: Vec<String> = fleet
+            .iter()
+            .filter_map(|member| missing(member, &records))
+            .collect();
         if missing.is_empty() && reported(&object, fleet) {
             view.finish();
             return Ok(());
         }
         if Instant::now() > deadline {
             view.finish();
-            bail!("after {ROLLOUT_LIMIT:?} these nodes are not where they should be:\n  {}", missing.join("\n  "));
+            bail!(
+                "after {ROLLOUT_LIMIT:?} these nodes are not where they should be:\n  {}",
+                missing.join("\n  ")
+            );
         }
         tokio::time::sleep(INTERVAL).await;
     }
@@ -44,8 +50,14 @@ pub(super) async fn watch(cluster: &TestCluster, fleet: &[Member], terminal: boo
 
 /// The cluster's own numbers say so too.
 fn reported(cluster: &AcceleratorCluster, fleet: &[Member]) -> bool {
-    let held = fleet.iter().filter(|member| matches!(member.outcome, Outcome::Held(..))).count();
-    cluster.status.as_ref().is_some_and(|status| usize::try_from(status.nodes.ready) == Ok(held))
+    let held = fleet
+        .iter()
+        .filter(|member| matches!(member.outcome, Outcome::Held(..)))
+        .count();
+    cluster
+        .status
+        .as_ref()
+        .is_some_and(|status| usize::try_from(status.nodes.ready) == Ok(held))
 }
 
 fn missing(member: &Member, records: &[AcceleratorNode]) -> Option<String> {
@@ -53,15 +65,27 @@ fn missing(member: &Member, records: &[AcceleratorNode]) -> Option<String> {
         Outcome::Held(vendor, owner) => (*vendor, format!("held by {owner}")),
         Outcome::Left(vendor, reason) => (*vendor, format!("left alone: {}", reason.name())),
     };
-    let record = records.iter().find(|record| record.name_any() == member.name);
-    let tenure = record.and_then(|record| record.status.as_ref()).and_then(|status| status.tenures.vendor(vendor));
+    let record = records
+        .iter()
+        .find(|record| record.name_any() == member.name);
+    let tenure = record
+        .and_then(|record| record.status.as_ref())
+        .and_then(|status| status.tenures.vendor(vendor));
     let right = tenure.is_some_and(|tenure| match &member.outcome {
-        Outcome::Held(_, owner) => tenure.step == Step::Held && tenure.owner == Some(*owner) && tenure.reason.is_none(),
+        Outcome::Held(_, owner) => {
+            tenure.step == Step::Held && tenure.owner == Some(*owner) && tenure.reason.is_none()
+        }
         Outcome::Left(_, reason) => tenure.reason == Some(*reason),
     });
     let found = tenure.map_or_else(
         || "nothing known yet".to_owned(),
-        |tenure| format!("{:?} {}", tenure.step, tenure.message.as_deref().unwrap_or_default()),
+        |tenure| {
+            format!(
+                "{:?} {}",
+                tenure.step,
+                tenure.message.as_deref().unwrap_or_default()
+            )
+        },
     );
     (!right).then(|| format!("{}: wanted {wanted}, found {found}", member.name))
 }
@@ -75,7 +99,12 @@ struct View {
 
 impl View {
     fn new(terminal: bool) -> Self {
-        Self { terminal, bars: MultiProgress::new(), cohorts: BTreeMap::new(), told: BTreeMap::new() }
+        Self {
+            terminal,
+            bars: MultiProgress::new(),
+            cohorts: BTreeMap::new(),
+            told: BTreeMap::new(),
+        }
     }
 
     fn show(&mut self, cluster: &AcceleratorCluster, records: &[AcceleratorNode]) {
@@ -84,10 +113,23 @@ impl View {
         }
         for record in records {
             for vendor in Vendor::ALL {
-                let Some(tenure) = record.status.as_ref().and_then(|status| status.tenures.vendor(vendor)) else { continue };
-                let owner = tenure.owner.map_or_else(String::new, |owner| format!(" by {owner}"));
-                let why = tenure.reason.map_or_else(String::new, |reason| format!(" ({})", reason.name()));
-                self.tell(&record.name_any(), format!("{vendor} {:?}{owner}{why}", tenure.step));
+                let Some(tenure) = record
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.tenures.vendor(vendor))
+                else {
+                    continue;
+                };
+                let owner = tenure
+                    .owner
+                    .map_or_else(String::new, |owner| format!(" by {owner}"));
+                let why = tenure
+                    .reason
+                    .map_or_else(String::new, |reason| format!(" ({})", reason.name()));
+                self.tell(
+                    &record.name_any(),
+                    format!("{vendor} {:?}{owner}{why}", tenure.step),
+                );
             }
         }
     }
@@ -109,9 +151,15 @@ impl View {
     fn draw(&mut self, cluster: &AcceleratorCluster) {
         for cohort in cluster.status.iter().flat_map(|status| &status.cohorts) {
             let bar = self.cohorts.entry(cohort.name.clone()).or_insert_with(|| {
-                let style = ProgressStyle::with_template("  {prefix:<16} {bar:24.cyan/dim} {pos}/{len} ready  {msg}")
-                    .unwrap_or_else(|_| ProgressStyle::default_bar());
-                self.bars.add(ProgressBar::new(0).with_style(style).with_prefix(cohort.name.clone()))
+                let style = ProgressStyle::with_template(
+                    "  {prefix:<16} {bar:24.cyan/dim} {pos}/{len} ready  {msg}",
+                )
+                .unwrap_or_else(|_| ProgressStyle::default_bar());
+                self.bars.add(
+                    ProgressBar::new(0)
+                        .with_style(style)
+                        .with_prefix(cohort.name.clone()),
+                )
             });
             let nodes = &cohort.nodes;
             bar.set_length(u64::try_from(nodes.matched - nodes.excluded).unwrap_or(0));

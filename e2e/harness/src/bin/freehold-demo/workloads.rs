@@ -27,12 +27,36 @@ enum Devices {
 }
 
 const WORKLOADS: [Workload; 6] = [
-    Workload { name: "whole-gpu", path: "NVIDIA device plugin, nvidia.com/gpu: 2", devices: Devices::Resource("nvidia.com/gpu", 2) },
-    Workload { name: "shared-gpu", path: "time-sliced, nvidia.com/gpu.shared: 1", devices: Devices::Resource("nvidia.com/gpu.shared", 1) },
-    Workload { name: "mig-slice", path: "MIG, nvidia.com/mig-3g.20gb: 1", devices: Devices::Resource("nvidia.com/mig-3g.20gb", 1) },
-    Workload { name: "neuron-cores", path: "Neuron device plugin, aws.amazon.com/neuroncore: 2", devices: Devices::Resource("aws.amazon.com/neuroncore", 2) },
-    Workload { name: "large-gpu", path: "NVIDIA DRA, claim template single-large-gpu", devices: Devices::Template("single-large-gpu") },
-    Workload { name: "half-trn2", path: "Neuron DRA, claim template l-trn2 (8 connected devices)", devices: Devices::Template("l-trn2") },
+    Workload {
+        name: "whole-gpu",
+        path: "NVIDIA device plugin, nvidia.com/gpu: 2",
+        devices: Devices::Resource("nvidia.com/gpu", 2),
+    },
+    Workload {
+        name: "shared-gpu",
+        path: "time-sliced, nvidia.com/gpu.shared: 1",
+        devices: Devices::Resource("nvidia.com/gpu.shared", 1),
+    },
+    Workload {
+        name: "mig-slice",
+        path: "MIG, nvidia.com/mig-3g.20gb: 1",
+        devices: Devices::Resource("nvidia.com/mig-3g.20gb", 1),
+    },
+    Workload {
+        name: "neuron-cores",
+        path: "Neuron device plugin, aws.amazon.com/neuroncore: 2",
+        devices: Devices::Resource("aws.amazon.com/neuroncore", 2),
+    },
+    Workload {
+        name: "large-gpu",
+        path: "NVIDIA DRA, claim template single-large-gpu",
+        devices: Devices::Template("single-large-gpu"),
+    },
+    Workload {
+        name: "half-trn2",
+        path: "Neuron DRA, claim template l-trn2 (8 connected devices)",
+        devices: Devices::Template("l-trn2"),
+    },
 ];
 
 /// Starts them all and waits until each runs.
@@ -47,7 +71,12 @@ pub(super) async fn run(cluster: &TestCluster) -> Result<()> {
             let pod = pods.get(workload.name).await?;
             let status = pod.status.unwrap_or_default();
             let phase = status.phase.unwrap_or_default();
-            let why = status.conditions.iter().flatten().filter(|c| c.status != "True").find_map(|c| c.message.clone());
+            let why = status
+                .conditions
+                .iter()
+                .flatten()
+                .filter(|c| c.status != "True")
+                .find_map(|c| c.message.clone());
             Ok(if phase == "Running" {
                 Ok(pod.spec.unwrap_or_default().node_name.unwrap_or_default())
             } else {
@@ -55,7 +84,10 @@ pub(super) async fn run(cluster: &TestCluster) -> Result<()> {
             })
         })
         .await?;
-        say(&format!("  {:<14} runs on {node:<16} {}", workload.name, workload.path));
+        say(&format!(
+            "  {:<14} runs on {node:<16} {}",
+            workload.name, workload.path
+        ));
     }
     Ok(())
 }
@@ -64,10 +96,13 @@ fn pod(workload: &Workload) -> Value {
     let mut container = json!({"name": "main", "image": "registry.example.invalid/workload:v1"});
     let mut spec = json!({"terminationGracePeriodSeconds": 1, "restartPolicy": "Never"});
     match workload.devices {
-        Devices::Resource(name, count) => container["resources"] = json!({"limits": {name: count.to_string()}}),
+        Devices::Resource(name, count) => {
+            container["resources"] = json!({"limits": {name: count.to_string()}})
+        }
         Devices::Template(template) => {
             container["resources"] = json!({"claims": [{"name": "devices"}]});
-            spec["resourceClaims"] = json!([{"name": "devices", "resourceClaimTemplateName": template}]);
+            spec["resourceClaims"] =
+                json!([{"name": "devices", "resourceClaimTemplateName": template}]);
         }
     }
     spec["containers"] = json!([container]);
