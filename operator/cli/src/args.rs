@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::output::{Format, Look};
 use crate::style::Style;
-use crate::{explain, status};
+use crate::{explain, plan, preflight, smoke, status, watch};
 
 /// How long a command that only reads may take. A fleet of thousands of nodes is read in a few seconds.
 const READ_LIMIT: Duration = Duration::from_secs(60);
@@ -36,13 +36,26 @@ pub(crate) enum Command {
     Status(status::Options),
     /// Say everything about one node: who owns it, what it waits for, what comes next, and what that rests on.
     Explain(explain::Options),
+    /// Follow a rollout until nothing is left to follow.
+    Watch(watch::Options),
+    /// Say what would change on which node, in which order, whom it disrupts and what stands in the way.
+    Plan(plan::Options),
+    /// Say whether a cluster can take Freehold, and whether what is installed is whole. Works before an installation.
+    Preflight(preflight::Options),
+    /// Print a bounded, suspended Job that checks whether a pod gets a device of a cohort. Nothing is applied.
+    Smoke(smoke::Options),
 }
 
 impl Command {
     /// Time limit where the user gives none; `None` runs until it is done.
     pub(crate) const fn default_limit(&self) -> Option<Duration> {
         match self {
-            Self::Status(_) | Self::Explain(_) => Some(READ_LIMIT),
+            Self::Status(_)
+            | Self::Explain(_)
+            | Self::Plan(_)
+            | Self::Preflight(_)
+            | Self::Smoke(_) => Some(READ_LIMIT),
+            Self::Watch(_) => None,
         }
     }
 }
@@ -125,7 +138,7 @@ impl Global {
 }
 
 /// Parses a duration such as `90s` or `1h30m`; a bare 0 means none.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
     }

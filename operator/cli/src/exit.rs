@@ -1,5 +1,6 @@
 //! Exit codes, the same for every command and every output format.
 
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -73,7 +74,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command has no answer.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// How it ends.
     pub(crate) exit: Exit,
     /// One or more sentences: what was tried, what was found, what to do.
@@ -81,6 +82,12 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// The exit code that goes with it.
+    #[must_use]
+    pub const fn exit(&self) -> Exit {
+        self.exit
+    }
+
     /// Nothing can be told.
     pub(crate) fn undetermined(message: impl Into<String>) -> Self {
         Self {
@@ -108,3 +115,11 @@ impl Failure {
         }
     }
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -14,7 +14,7 @@ use serde::Serialize;
 use crate::age;
 use crate::exit::{Exit, Failure};
 use crate::health::Health;
-use crate::session::{Session, is_not_found, words};
+use crate::session::{is_not_found, words};
 
 /// Nodes asked for at once. A page of 500 AcceleratorNodes is at most 2 MiB.
 const PAGE: u32 = 500;
@@ -43,6 +43,9 @@ pub(crate) struct Place {
     pub(crate) reason: Option<Reason>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) id: Option<&'static str>,
+    /// Where the documentation tells more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) docs: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,12 +62,13 @@ pub(crate) fn places(records: &[AcceleratorNode]) -> Vec<Place> {
                 .filter_map(|vendor| place(record, vendor))
         })
         .collect();
-    places.sort_by(|a, b| {
-        natural(&a.node)
-            .cmp(&natural(&b.node))
-            .then(a.vendor.cmp(&b.vendor))
-    });
+    sort(&mut places);
     places
+}
+
+/// Sorts by node as people count, then by vendor.
+pub(crate) fn sort(places: &mut [Place]) {
+    places.sort_by_cached_key(|place| (natural(&place.node), place.vendor));
 }
 
 /// One vendor's place in a record.
@@ -88,6 +92,7 @@ pub(crate) fn place(record: &AcceleratorNode, vendor: Vendor) -> Option<Place> {
             health: Health::of(tenure),
             reason: tenure.reason,
             id: tenure.reason.map(Reason::id),
+            docs: tenure.reason.map(Reason::anchor),
             message: tenure.message.clone(),
             next_step,
             node,
@@ -108,6 +113,7 @@ pub(crate) fn place(record: &AcceleratorNode, vendor: Vendor) -> Option<Place> {
         health: Health::Unknown,
         reason: None,
         id: None,
+        docs: None,
         message: None,
         next_step: None,
     })
@@ -226,22 +232,28 @@ pub(crate) struct Fleet {
     pub(crate) cluster: AcceleratorCluster,
     pub(crate) places: Vec<Place>,
     pub(crate) controller: Controller,
+    /// The AcceleratorCluster was deleted, and its teardown is over.
+    pub(crate) gone: bool,
 }
 
 impl Fleet {
-    /// Reads it.
-    pub(crate) async fn read(session: &Session) -> Result<Self, Failure> {
-        let client = session.client().await?;
-        session.busy("reading the AcceleratorCluster");
+    /// Reads it, saying what it is busy with.
+    pub(crate) async fn read(
+        client: Client,
+        now: Timestamp,
+        busy: impl Fn(&'static str),
+    ) -> Result<Self, Failure> {
+        busy("reading the AcceleratorCluster");
         let cluster = cluster(client.clone()).await?;
-        session.busy("listing AcceleratorNodes");
+        busy("listing AcceleratorNodes");
         let records = records(client.clone()).await?;
-        session.busy("reading the controller's lease");
-        let controller = Controller::read(client, session.now()).await;
+        busy("reading the controller's lease");
+        let controller = Controller::read(client, now).await;
         Ok(Self {
             cluster,
             places: places(&records),
             controller,
+            gone: false,
         })
     }
 }

@@ -11,20 +11,25 @@ mod exit;
 mod explain;
 mod fleet;
 mod health;
+mod intent_file;
 mod output;
+mod plan;
+mod preflight;
 mod seen;
 mod session;
+mod smoke;
 mod status;
 mod style;
 mod table;
 #[cfg(test)]
 mod testing;
+pub mod watch;
+mod world;
 
 pub use args::Cli;
-pub use exit::Exit;
+pub use exit::{Exit, Failure};
 
 use args::Command;
-use exit::Failure;
 use session::Session;
 
 /// Runs one command to its end, under its time limit.
@@ -43,13 +48,23 @@ pub async fn run(cli: Cli) -> Exit {
 async fn dispatch(global: args::Global, command: Command) -> Result<Exit, Failure> {
     let limit = global.limit(command.default_limit());
     let session = Session::new(global)?;
+    // `watch` sees to its limit itself: it has a last state to tell.
+    let outer = if matches!(command, Command::Watch(_)) {
+        None
+    } else {
+        limit
+    };
     let work = async {
         match command {
             Command::Status(options) => status::run(&session, options).await,
             Command::Explain(options) => explain::run(&session, options).await,
+            Command::Plan(options) => plan::run(&session, options).await,
+            Command::Preflight(options) => preflight::run(&session, options).await,
+            Command::Smoke(options) => smoke::run(&session, options).await,
+            Command::Watch(options) => watch::run(&session, options, limit).await,
         }
     };
-    match limit {
+    match outer {
         None => work.await,
         Some(limit) => match tokio::time::timeout(limit, work).await {
             Ok(done) => done,

@@ -83,6 +83,25 @@ fn rendered<T: Answer>(format: Format, look: Look, answer: &T) -> Result<String,
     }
 }
 
+/// An answer as one entry of a stream: a line of text or of JSON, or a YAML document.
+pub(crate) fn line<T: Answer>(format: Format, look: Look, answer: &T) -> Result<String, Failure> {
+    match format {
+        Format::Text | Format::Wide => Ok(answer.text(look)),
+        Format::Json => {
+            let envelope = Envelope {
+                schema_version: SCHEMA_VERSION,
+                kind: T::KIND,
+                answer,
+            };
+            let json = serde_json::to_string(&envelope);
+            json.map(|json| json + "\n").map_err(|error| {
+                Failure::undetermined(format!("cannot write the answer as JSON: {error}"))
+            })
+        }
+        Format::Yaml => Ok(format!("---\n{}", rendered(format, look, answer)?)),
+    }
+}
+
 /// Writes data to stdout. A reader that has seen enough (`| head`) is no error.
 pub(crate) fn write_out(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();

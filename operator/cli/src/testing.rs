@@ -12,7 +12,7 @@ use crate::output::Look;
 use crate::style::Style;
 
 /// Now, in every test.
-const NOW: i64 = 1_800_000_000;
+pub(crate) const NOW: i64 = 1_800_000_000;
 
 pub(crate) fn at(seconds_ago: i64) -> Timestamp {
     Timestamp::from_second(NOW - seconds_ago).expect("a time")

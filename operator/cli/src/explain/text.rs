@@ -102,6 +102,7 @@ fn tell(page: &mut Page, story: &Story, explanation: &Explanation) {
     page.fields("In the way", story.consumers.iter().cloned());
     page.field("By itself", story.by_itself);
     page.fields("By hand", story.by_hand.iter().cloned());
+    page.fields("More", place.docs.iter().cloned());
 }
 
 fn show(page: &mut Page, evidence: &Evidence, explanation: &Explanation) {

@@ -21,7 +21,7 @@ use crate::health::Health;
 use crate::output::{self, Answer, Look};
 use crate::session::Session;
 
-pub(crate) use verdict::Verdict;
+pub(crate) use verdict::{Verdict, place_name};
 
 /// Options of `status`.
 #[derive(Args, Clone, Debug)]
@@ -39,7 +39,10 @@ pub(crate) struct Options {
 
 /// Runs the command.
 pub(crate) async fn run(session: &Session, options: Options) -> Result<Exit, Failure> {
-    let mut fleet = Fleet::read(session).await?;
+    let mut fleet = Fleet::read(session.client().await?, session.now(), |doing| {
+        session.busy(doing);
+    })
+    .await?;
     if let Some(selector) = &options.selector {
         session.busy("listing Nodes by label");
         let nodes = nodes_with(session.client().await?, selector).await?;
@@ -68,6 +71,16 @@ async fn nodes_with(client: Client, selector: &str) -> Result<BTreeSet<String>, 
         .iter()
         .map(kube::ResourceExt::name_any)
         .collect())
+}
+
+/// The answer in text, for those who have read the fleet already.
+pub(crate) fn final_text(fleet: &Fleet, now: Timestamp, look: Look) -> String {
+    let options = Options {
+        selector: None,
+        status_selector: Vec::new(),
+        grouping: true,
+    };
+    Status::new(fleet, &options, now).text(look)
 }
 
 /// The answer.
@@ -115,6 +128,7 @@ impl Status {
             cluster,
             places,
             controller,
+            gone: _,
         } = fleet;
         let published = cluster.status.clone().unwrap_or_default();
         let cluster_wide: Vec<BlockerStatus> = published

@@ -12,6 +12,7 @@ fn fleet(cluster: AcceleratorCluster, records: &[AcceleratorNode]) -> Fleet {
         cluster,
         places: fleet::places(records),
         controller: Controller::Alive,
+        gone: false,
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) struct Verdict {
     /// What limits the verdict, or would surprise a reader who does not know it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) notes: Vec<String>,
+    /// The controller has looked at the last edit.
+    #[serde(skip)]
+    pub(crate) observed: bool,
 }
 
 impl Verdict {
@@ -27,7 +30,17 @@ impl Verdict {
             cluster,
             places,
             controller,
+            gone,
         } = fleet;
+        if *gone {
+            let sentence = "The AcceleratorCluster is gone; no node is owned any more.".to_owned();
+            return Self {
+                sentence,
+                exit: Exit::Fine,
+                notes: Vec::new(),
+                observed: true,
+            };
+        }
         let published = cluster.status.as_ref();
         let condition = |kind: &str| {
             published.and_then(|status| status.conditions.iter().find(|c| c.type_ == kind))
@@ -100,6 +113,7 @@ impl Verdict {
             sentence,
             exit,
             notes,
+            observed: observed.is_some() && observed >= generation,
         }
     }
 }
