@@ -504,6 +504,15 @@ async fn a_reboot_and_a_replacement_are_seen(fleet: &Fleet) {
     .unwrap();
     assert_eq!(before.uid(), after.uid());
 
+    node.stop_slices("gpu.nvidia.com").await.unwrap();
+    node.wait_for_devices("gpu.nvidia.com", 0, SOON)
+        .await
+        .unwrap();
+    node.hold_slices(false).unwrap();
+    node.wait_for_devices("gpu.nvidia.com", 8, SOON)
+        .await
+        .unwrap();
+
     node.delete().await.unwrap();
     node.recreate_same_name(Some(Shape::trn2_48xlarge()))
         .await

@@ -373,8 +373,7 @@ impl NodeHandle {
         Ok(())
     }
 
-    /// The node's slices of a driver disappear, and none come until [`Self::hold_slices`] is taken back and the driver or the
-    /// kubelet starts anew.
+    /// The node's slices of a driver disappear, and none come until [`Self::hold_slices`] is taken back.
     ///
     /// # Errors
     /// When the API refuses.

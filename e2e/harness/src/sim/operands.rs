@@ -221,18 +221,25 @@ async fn drive(
         if driver == NVIDIA_DRIVER {
             renew_checkpoint(node)?;
         }
+        let mut registered_with = None;
         loop {
             let start = node
                 .until(|state| state.up.then_some(state.kubelet_start))
                 .await;
-            node.shared.clock.sleep(real::REPUBLISH).await;
-            register(context, driver)?;
+            if registered_with != Some(start) {
+                node.shared.clock.sleep(real::REPUBLISH).await;
+                register(context, driver)?;
+                registered_with = Some(start);
+            }
             node.until(|state| (!state.faults.hold_slices).then_some(()))
                 .await;
             node.shared.clock.sleep(real::PUBLISH).await;
+            let wipes = node.look(|state| state.wipes);
             publish(node, root, driver, &devices).await?;
-            node.until(|state| (state.kubelet_start != start).then_some(()))
-                .await;
+            node.until(|state| {
+                (state.kubelet_start != start || state.wipes != wipes).then_some(())
+            })
+            .await;
         }
     };
     let ended: anyhow::Result<()> = end.await;

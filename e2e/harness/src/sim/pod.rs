@@ -35,9 +35,12 @@ pub async fn work(node: Arc<SimNode>, pod: Arc<Pod>, mut signal: watch::Receiver
         .and_then(|status| status.phase.as_deref())
         .is_some_and(|phase| matches!(phase, "Succeeded" | "Failed"));
     if !terminal {
+        let listen = signal.clone();
         let ended = tokio::select! {
-            () = life.live(signal.clone()) => true,
+            // First: a pod that is already to be deleted is not started any more.
+            biased;
             _ = deletion(&mut signal) => false,
+            () = life.live(listen) => true,
         };
         if ended {
             life.rest().await;
@@ -64,9 +67,11 @@ pub async fn work(node: Arc<SimNode>, pod: Arc<Pod>, mut signal: watch::Receiver
     }
     node.with(|state| {
         state.workers.remove(&uid);
+        if state.assigned.contains_key(&uid) {
+            state.done.insert(uid.clone());
+        }
         state.finished.remove(&uid);
         state.faults.holders.remove(&uid);
-        // A static entry in the checkpoint stays until the next allocation, as the kubelet's does.
     });
 }
 

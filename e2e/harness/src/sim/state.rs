@@ -91,6 +91,10 @@ pub struct State {
     pub workers: BTreeMap<String, Worker>,
     /// Pods whose containers have all ended: their devices count as free although the checkpoint still names them.
     pub finished: BTreeSet<String>,
+    /// Pods of which no trace is left here although their objects still exist, for the moment until the API says so too.
+    pub done: BTreeSet<String>,
+    /// Grows whenever the kubelet deletes this node's slices: a live DRA driver sees that and publishes again.
+    pub wipes: u64,
     /// Device plugins by resource.
     pub plugins: BTreeMap<String, Plugin>,
     /// Resources whose plugin went away, and when.

@@ -195,6 +195,7 @@ impl SimNode {
                 state.plugins.clear();
                 state.drivers.clear();
                 state.finished.clear();
+                state.done.clear();
                 std::mem::take(&mut state.workers)
             } else {
                 BTreeMap::new()
@@ -218,6 +219,7 @@ impl SimNode {
     pub fn on_pod_gone(&self, uid: &str) {
         self.with(|state| {
             state.assigned.remove(uid);
+            state.done.remove(uid);
             if let Some(worker) = state.workers.get(uid).filter(|_| state.up) {
                 worker.signal.send_modify(|signal| signal.gone = true);
             }
@@ -227,6 +229,9 @@ impl SimNode {
     fn take_up(self: &Arc<Self>, pod: &Arc<Pod>) {
         let uid = pod.uid().unwrap_or_default();
         self.with(|state| {
+            if state.done.contains(&uid) {
+                return;
+            }
             if let Some(worker) = state.workers.get(&uid) {
                 worker
                     .signal

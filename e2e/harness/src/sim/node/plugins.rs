@@ -81,6 +81,7 @@ impl SimNode {
             &ListParams::default().fields(&fields),
         )
         .await?;
+        self.with(|state| state.wipes += 1);
         Ok(())
     }
 
