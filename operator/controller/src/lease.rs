@@ -36,10 +36,10 @@ pub(crate) async fn join(
         match task.await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => {
-                tracing::error!(%error, "the lease task ended; this replica does not lead any more")
+                tracing::error!(%error, "the lease task ended; this replica does not lead any more");
             }
             Err(error) => {
-                tracing::error!(%error, "the lease task broke; this replica does not lead any more")
+                tracing::error!(%error, "the lease task broke; this replica does not lead any more");
             }
         }
     });

@@ -25,6 +25,40 @@ fn taint(key: &str) -> Value {
 }
 
 #[tokio::test]
+async fn the_intent_is_deleted_in_the_background_or_not_at_all() {
+    let stage = Stage::set("deletion").await;
+    let admin = stage.cluster.admin();
+    let policy = "freehold-cluster-deletion";
+    let with = |how: &str| delete(&format!("{INTENT}?{how}"));
+    try_all(
+        &admin,
+        vec![
+            attempt(
+                "foreground",
+                with("propagationPolicy=Foreground"),
+                Expect::Policy(policy, "under running workloads"),
+            ),
+            attempt(
+                "orphan",
+                with("propagationPolicy=Orphan"),
+                Expect::Policy(policy, "nobody would keep them"),
+            ),
+            attempt(
+                "orphan, as it was said before",
+                with("orphanDependents=true"),
+                Expect::Policy(policy, "--cascade=background"),
+            ),
+            attempt(
+                "background",
+                with("propagationPolicy=Background"),
+                Expect::Done,
+            ),
+        ],
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn not_even_a_cluster_administrator_changes_marks_or_orders() {
     let stage = Stage::set("administrator").await;
     let admin = stage.cluster.admin();
@@ -229,7 +263,7 @@ async fn every_policy_is_well_typed_fails_closed_and_is_in_force() {
     .unwrap();
     assert_eq!(
         listed.len(),
-        11,
+        12,
         "a new policy needs its attempts in these tests"
     );
     for policy in listed {

@@ -43,17 +43,15 @@ impl WriteError {
 
 impl From<kube::Error> for WriteError {
     fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status)
-                if status.is_conflict() || status.is_not_found() || status.is_already_exists() =>
-            {
-                Self::Stale
-            }
-            kube::Error::Api(status) if status.code == 429 || status.code >= 500 => {
-                Self::Unavailable(status.message)
-            }
-            kube::Error::Api(status) => Self::Refused(status.message),
-            other => Self::Unavailable(other.to_string()),
+        let kube::Error::Api(status) = error else {
+            return Self::Unavailable(error.to_string());
+        };
+        if status.is_conflict() || status.is_not_found() || status.is_already_exists() {
+            Self::Stale
+        } else if status.code == 429 || status.code >= 500 {
+            Self::Unavailable(status.message)
+        } else {
+            Self::Refused(status.message)
         }
     }
 }

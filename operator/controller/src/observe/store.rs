@@ -16,6 +16,28 @@ pub(crate) enum Change<K, V> {
     Synced,
 }
 
+impl<K, V> Change<K, V> {
+    /// Boils the object down; `None` when it is of no concern.
+    pub(crate) fn boil<W>(self, boil: impl FnOnce(V) -> Option<W>) -> Change<K, W> {
+        match self {
+            Self::Restarted => Change::Restarted,
+            Self::Applied(key, value) => Change::Applied(key, value.and_then(boil)),
+            Self::Deleted(key) => Change::Deleted(key),
+            Self::Synced => Change::Synced,
+        }
+    }
+
+    /// Renames the object.
+    pub(crate) fn rekey<L>(self, rekey: impl FnOnce(K) -> L) -> Change<L, V> {
+        match self {
+            Self::Restarted => Change::Restarted,
+            Self::Applied(key, value) => Change::Applied(rekey(key), value),
+            Self::Deleted(key) => Change::Deleted(rekey(key)),
+            Self::Synced => Change::Synced,
+        }
+    }
+}
+
 /// Objects by key.
 #[derive(Debug)]
 pub(crate) struct Store<K, V> {

@@ -111,39 +111,24 @@ impl Watches {
         self.all::<AcceleratorCluster, _>(
             "AcceleratorCluster",
             watcher::Config::default(),
-            |cluster| {
-                Event::Cluster(match cluster {
-                    Change::Applied(key, Some(cluster)) => {
-                        Change::Applied(key, Some(Box::new(cluster)))
-                    }
-                    other => retyped(other),
-                })
-            },
+            |change| Event::Cluster(change.boil(|cluster| Some(Box::new(cluster)))),
         )
     }
 
     /// Nodes, with only the label keys named.
     pub(crate) fn nodes(&self, keys: Arc<LabelKeys>) -> JoinHandle<()> {
         self.all::<SlimNode, _>("Node", watcher::Config::default(), move |change| {
-            Event::Node(match change {
-                Change::Applied(key, Some(node)) => {
-                    Change::Applied(key, Some(Box::new(NodeEntry::new(node, &keys))))
-                }
-                other => retyped(other),
-            })
+            Event::Node(change.boil(|node| Some(Box::new(NodeEntry::new(node, &keys)))))
         })
     }
 
     /// AcceleratorNodes.
     pub(crate) fn records(&self) -> JoinHandle<()> {
         self.all::<AcceleratorNode, _>("AcceleratorNode", watcher::Config::default(), |change| {
-            Event::Record(match change {
-                Change::Applied(key, Some(mut record)) => {
-                    record.metadata.managed_fields = None;
-                    Change::Applied(key, Some(Box::new(record)))
-                }
-                other => retyped(other),
-            })
+            Event::Record(change.boil(|mut record| {
+                record.metadata.managed_fields = None;
+                Some(Box::new(record))
+            }))
         })
     }
 
@@ -153,20 +138,14 @@ impl Watches {
             watcher::Config::default().labels(&format!("{}=operand", names::COMPONENT_LABEL));
         let api = Api::<SlimPod>::namespaced(self.client.clone(), names::OPERAND_NAMESPACE);
         self.spawn("Pod", api, config, |change| {
-            Event::Pod(match change {
-                Change::Applied(key, Some(pod)) => Change::Applied(key, PodEntry::new(&pod)),
-                other => retyped(other),
-            })
+            Event::Pod(change.boil(|pod| PodEntry::new(&pod)))
         })
     }
 
     /// ResourceSlices of every driver; those of drivers that do not allocate our vendors' devices are dropped on arrival.
     pub(crate) fn slices(&self) -> JoinHandle<()> {
         self.all::<SlimSlice, _>("ResourceSlice", watcher::Config::default(), |change| {
-            Event::Slice(match change {
-                Change::Applied(key, Some(slice)) => Change::Applied(key, SliceEntry::new(&slice)),
-                other => retyped(other),
-            })
+            Event::Slice(change.boil(|slice| SliceEntry::new(&slice)))
         })
     }
 
@@ -245,10 +224,7 @@ impl Watches {
         tokio::spawn(forward(rival.kind, stream, self.events.clone(), |change| {
             Event::Rival {
                 kind: rival.kind,
-                change: match change {
-                    Change::Applied(key, Some(_)) => Change::Applied(key, Some(())),
-                    other => retyped(other),
-                },
+                change: change.boil(|_| Some(())),
             }
         }))
     }
@@ -259,10 +235,7 @@ impl Watches {
         PartialObjectMeta<K>: kube::Resource<DynamicType = ()>,
     {
         self.all::<PartialObjectMeta<K>, _>(kind, watcher::Config::default(), move |change| {
-            wrap(match change {
-                Change::Applied(key, Some(_)) => Change::Applied(key, Some(())),
-                other => retyped(other),
-            })
+            wrap(change.boil(|_| Some(())))
         })
     }
 
@@ -345,25 +318,11 @@ fn key<K: kube::Resource>(object: &K) -> String {
     }
 }
 
-/// Every change but an applied object carries no value and fits any type.
-fn retyped<V, W>(change: Change<String, V>) -> Change<String, W> {
-    match change {
-        Change::Restarted => Change::Restarted,
-        Change::Deleted(key) => Change::Deleted(key),
-        Change::Synced => Change::Synced,
-        Change::Applied(key, _) => Change::Applied(key, None),
-    }
-}
-
+/// Takes namespace and name of a key apart, and boils the object down.
 fn keyed<K, V>(change: Change<String, K>, boil: impl FnOnce(&K) -> Option<V>) -> Change<Key, V> {
     let split = |key: String| match key.split_once('/') {
         Some((namespace, name)) => (namespace.to_owned(), name.to_owned()),
         None => (String::new(), key),
     };
-    match change {
-        Change::Restarted => Change::Restarted,
-        Change::Deleted(key) => Change::Deleted(split(key)),
-        Change::Synced => Change::Synced,
-        Change::Applied(key, object) => Change::Applied(split(key), object.as_ref().and_then(boil)),
-    }
+    change.rekey(split).boil(|object| boil(&object))
 }

@@ -157,7 +157,7 @@ impl World {
             }
             Event::Class(change) => self.dirty.objects |= !self.classes.apply(change).is_empty(),
             Event::Template(change) => {
-                self.dirty.objects |= !self.templates.apply(change).is_empty()
+                self.dirty.objects |= !self.templates.apply(change).is_empty();
             }
             Event::ConfigMap(change) => {
                 let changed = !self.config_maps.apply(change).is_empty();
@@ -165,10 +165,10 @@ impl World {
                 self.dirty.watches |= changed;
             }
             Event::RuntimeClass(change) => {
-                self.dirty.all_nodes |= !self.runtime_classes.apply(change).is_empty()
+                self.dirty.all_nodes |= !self.runtime_classes.apply(change).is_empty();
             }
             Event::Namespace(change) => {
-                self.dirty.objects |= !self.namespaces.apply(change).is_empty()
+                self.dirty.objects |= !self.namespaces.apply(change).is_empty();
             }
             Event::Crd(change) => self.dirty.watches |= !self.crds.apply(change).is_empty(),
             Event::Rival { kind, change } => {

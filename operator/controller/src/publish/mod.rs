@@ -23,9 +23,10 @@ pub(crate) fn condition(
     let since = before
         .iter()
         .find(|old| old.type_ == new.kind && old.status == status)
-        .map_or(Time(whole_seconds(now)), |old| {
-            old.last_transition_time.clone()
-        });
+        .map_or_else(
+            || Time(whole_seconds(now)),
+            |old| old.last_transition_time.clone(),
+        );
     Condition {
         type_: new.kind.to_owned(),
         status: status.to_owned(),
