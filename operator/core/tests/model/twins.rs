@@ -8,7 +8,7 @@ use freehold_core::vendor::Owner;
 
 use crate::check::{INVARIANTS, Protocol};
 use crate::world::{ALL_GUARDS, Guards, Limits};
-use crate::{LAG, QUIET, held};
+use crate::{LAG, QUIET, any_plan, held};
 
 /// Expects the model without a guard to break one of the invariants, and says how.
 fn breaks(name: &str, guards: Guards, mut model: Protocol) {
@@ -179,5 +179,23 @@ fn without_the_word_before_the_reading() {
             ..ALL_GUARDS
         },
         held(Owner::DevicePlugin, limits),
+    );
+}
+
+#[test]
+fn without_a_fence_out_of_reach() {
+    let limits = Limits {
+        writers: 2,
+        arrivals: 1,
+        force_deletions: 1,
+        ..QUIET
+    };
+    breaks(
+        "a fence value out of reach of other writes",
+        Guards {
+            fence_out_of_reach: false,
+            ..ALL_GUARDS
+        },
+        any_plan(held(Owner::Dra, limits)),
     );
 }

@@ -6,8 +6,8 @@ use freehold_core::expect::Expected;
 use freehold_core::intent::{DrainPolicy, Layout};
 use freehold_core::report::{NodeReport, VendorReport};
 use freehold_core::tenure::{
-    Consumer, ConsumerKind, Decision, Facts, NodeFacts, OperandPod, RecordFacts, SliceFacts,
-    Target, Timing, Want, Write, step,
+    Consumer, ConsumerKind, Decision, Facts, NodeFacts, NodeWrite, OperandPod, RecordFacts,
+    SliceFacts, Target, Timing, Want, Write, step,
 };
 use freehold_core::vendor::{Owner, Vendor};
 
@@ -277,7 +277,11 @@ pub fn decide(world: &World, lag: Lag, guards: Guards) -> (Decision, bool) {
 /// The write that comes of it, with what its precondition will say.
 pub fn flight(world: &World, lag: Lag, guards: Guards) -> Option<Flight> {
     let (decision, fresh) = decide(world, lag, guards);
-    let write = decision.write?;
+    let mut write = decision.write?;
+    if let (false, Write::Node(NodeWrite::Fence { term })) = (guards.fence_out_of_reach, &mut write)
+    {
+        *term -= 1;
+    }
     let current = match &write {
         Write::Node(_) => fresh || !lag.node,
         Write::Record(_) => (fresh && guards.fresh_record) || !lag.record,

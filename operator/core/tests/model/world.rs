@@ -14,6 +14,8 @@ pub struct Guards {
     pub preconditions: bool,
     /// "Fresh" includes the AcceleratorNode.
     pub fresh_record: bool,
+    /// A fence's value is two above the term, out of reach of every other write under way.
+    pub fence_out_of_reach: bool,
     /// The report counts before revoke.
     pub first_attestation: bool,
     /// The report counts after revoke.
@@ -31,6 +33,7 @@ pub struct Guards {
 pub const ALL_GUARDS: Guards = Guards {
     preconditions: true,
     fresh_record: true,
+    fence_out_of_reach: true,
     first_attestation: true,
     second_attestation: true,
     proof_before_back: true,
