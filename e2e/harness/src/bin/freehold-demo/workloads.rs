@@ -93,18 +93,26 @@ pub(super) async fn run(cluster: &TestCluster) -> Result<()> {
 }
 
 fn pod(workload: &Workload) -> Value {
-    let mut container = json!({"name": "main", "image": "registry.example.invalid/workload:v1"});
-    let mut spec = json!({"terminationGracePeriodSeconds": 1, "restartPolicy": "Never"});
-    match workload.devices {
-        Devices::Resource(name, count) => {
-            container["resources"] = json!({"limits": {name: count.to_string()}})
-        }
-        Devices::Template(template) => {
-            container["resources"] = json!({"claims": [{"name": "devices"}]});
-            spec["resourceClaims"] =
-                json!([{"name": "devices", "resourceClaimTemplateName": template}]);
-        }
-    }
-    spec["containers"] = json!([container]);
-    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": workload.name, "namespace": "ml"}, "spec": spec})
+    let (resources, claims) = match workload.devices {
+        Devices::Resource(name, count) => (json!({"limits": {name: count.to_string()}}), json!([])),
+        Devices::Template(template) => (
+            json!({"claims": [{"name": "devices"}]}),
+            json!([{"name": "devices", "resourceClaimTemplateName": template}]),
+        ),
+    };
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": workload.name, "namespace": "ml"},
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "restartPolicy": "Never",
+            "resourceClaims": claims,
+            "containers": [{
+                "name": "main",
+                "image": "registry.example.invalid/workload:v1",
+                "resources": resources,
+            }],
+        },
+    })
 }
