@@ -201,7 +201,7 @@ reasons! {
         "See the layout as read back: kubectl get acceleratornode <node> -o jsonpath='{.status.report.nvidia.layout}'. Set nvidia.mig.layouts in the cohort to have Freehold make it, choose a migStrategy that can advertise what is there, or change it on the host."
     /// The wanted layout cannot be had on this hardware.
     LayoutInfeasible "FH702" Blocked
-        "Choose profiles that this board has and that fit together; kubectl freehold plan draws them. Nodes with other boards belong in a cohort of their own."
+        "Choose profiles that this board has and that fit together (nvidia-smi mig -lgip and -lgipp list them). Nodes with other boards belong in a cohort of their own."
     /// The Logical NeuronCore setting cannot be changed on this instance type.
     LncNotConfigurable "FH703" Blocked
         "Remove neuron.logicalNeuronCore from the cohort (only Trn2 and Trn3 have the setting), or narrow the cohort's nodeSelector to trn2 and trn3 instance types."
