@@ -13,9 +13,9 @@ use freehold_e2e::install::{Controller, ControllerOptions, repository, wait_for_
 use freehold_e2e::sample_fleet::{Outcome, members};
 use freehold_e2e::scenario::{SOON, Scenario};
 use freehold_e2e::sim::{Shape, wait_for};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt as _;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +90,14 @@ async fn the_sample_rolls_out_to_every_kind_of_node_and_then_rests() -> Result<(
             }
         }
     }
+    let ours = Api::<Pod>::namespaced(cluster.admin(), names::OPERAND_NAMESPACE);
+    let on_auto_mode = ListParams::default().fields("spec.nodeName=auto-mode-1");
+    let pods = ours.list(&on_auto_mode).await?.items;
+    assert!(
+        pods.is_empty(),
+        "neither agent nor operand is placed where the provider serves the node: {pods:?}"
+    );
+
     let ready = i32::try_from(
         fleet_members
             .iter()
