@@ -12,7 +12,7 @@ use freehold_core::tenure::{
 };
 use freehold_core::vendor::{Owner, Vendor};
 
-use crate::observe::consumers::consumers;
+use crate::observe::consumers::{Refusals, consumers};
 use crate::observe::entry::{LabelKeys, NodeEntry, foreign_pod};
 use crate::observe::fresh::FreshView;
 use crate::observe::world::World;
@@ -26,6 +26,8 @@ pub(crate) struct Pass<'a> {
     pub(crate) tearing_down: bool,
     pub(crate) limits: Timing,
     pub(crate) label_keys: &'a LabelKeys,
+    /// Evictions on this node that were refused.
+    pub(crate) refusals: &'a Refusals,
     pub(crate) now: Instant,
 }
 
@@ -101,7 +103,12 @@ impl Pass<'_> {
             record: record.and_then(|record| record_facts(record, vendor)),
             report: report.cloned(),
             slices: self.world.slice_facts(name, vendor),
-            consumers: fresh.map(|fresh| consumers(vendor, name, &fresh.pods, &fresh.claims)),
+            consumers: fresh.map(|fresh| {
+                self.refusals.mark(
+                    consumers(vendor, name, &fresh.pods, &fresh.claims),
+                    self.now,
+                )
+            }),
             foreign: self.foreign(vendor, node, record, fresh, &operands),
             operands,
             fresh: fresh.is_some(),
@@ -151,20 +158,14 @@ impl Pass<'_> {
                     "allocatable {} without an operand pod of Freehold",
                     advertised.join(", ")
                 );
-                found.push(ForeignOwner {
-                    who: self.suspect(vendor, Owner::DevicePlugin),
-                    evidence,
-                });
+                found.push(self.suspect(vendor, Owner::DevicePlugin, evidence));
             }
             if let Some(sockets) = report
                 .map(|report| &report.plugin_sockets)
                 .filter(|sockets| !sockets.is_empty())
             {
                 let evidence = format!("kubelet device-plugin sockets {}", sockets.join(", "));
-                found.push(ForeignOwner {
-                    who: self.suspect(vendor, Owner::DevicePlugin),
-                    evidence,
-                });
+                found.push(self.suspect(vendor, Owner::DevicePlugin, evidence));
             }
         }
         if foreign(Owner::Dra) {
@@ -175,20 +176,14 @@ impl Pass<'_> {
                     slices.count,
                     vendor.dra_driver()
                 );
-                found.push(ForeignOwner {
-                    who: self.suspect(vendor, Owner::Dra),
-                    evidence,
-                });
+                found.push(self.suspect(vendor, Owner::Dra, evidence));
             }
             if report.is_some_and(|report| report.dra_registered) {
                 let evidence = format!(
                     "a kubelet registration of DRA driver {}",
                     vendor.dra_driver()
                 );
-                found.push(ForeignOwner {
-                    who: self.suspect(vendor, Owner::Dra),
-                    evidence,
-                });
+                found.push(self.suspect(vendor, Owner::Dra, evidence));
             }
         }
         if vendor == Vendor::Nvidia {
@@ -198,6 +193,7 @@ impl Pass<'_> {
                     found.push(ForeignOwner {
                         who: format!("{kind} {name}"),
                         evidence,
+                        host_plugin: false,
                     });
                 }
             }
@@ -227,7 +223,11 @@ impl Pass<'_> {
                         |owner| format!("{} {namespace}/{}", owner.kind, owner.name),
                     );
                 let evidence = "its pod on this node mounts the kubelet's plugin directory with the vendor's image".to_owned();
-                found.push(ForeignOwner { who, evidence });
+                found.push(ForeignOwner {
+                    who,
+                    evidence,
+                    host_plugin: false,
+                });
             }
         }
         found.sort();
@@ -236,7 +236,7 @@ impl Pass<'_> {
     }
 
     /// Who it probably is: DaemonSets that look like the vendor's plugin, by image and host path.
-    fn suspect(&self, vendor: Vendor, owner: Owner) -> String {
+    fn suspect(&self, vendor: Vendor, owner: Owner, evidence: String) -> ForeignOwner {
         let mut names: Vec<&str> = self
             .world
             .daemon_sets
@@ -245,12 +245,17 @@ impl Pass<'_> {
             .map(|(_, entry)| entry.name.as_str())
             .collect();
         names.sort_unstable();
-        match names.as_slice() {
+        let who = match names.as_slice() {
             [] => format!(
                 "an unknown {vendor} {owner} (no DaemonSet with its image was found: look at the host and its provider)"
             ),
             [one] => format!("DaemonSet {one}"),
             [one, rest @ ..] => format!("DaemonSet {one} (or {} more)", rest.len()),
+        };
+        ForeignOwner {
+            who,
+            evidence,
+            host_plugin: names.is_empty() && owner == Owner::DevicePlugin,
         }
     }
 }

@@ -193,7 +193,7 @@ reasons! {
         "Compare the two numbers in the message. Fewer than expected: a device is unhealthy (the operand's log names it). Other names: the configuration in force is not the cohort's. Changed by hand (MIG, LNC): restore it, or change the cohort."
     /// What was advertised went away though the operand runs.
     AdvertisementLost "FH602" Blocked
-        "The operand was restarted once, without effect. Restart the kubelet on the node; if that does not help, look for a driver or device fault in the host's kernel log (NVIDIA: Xid, Neuron: NEURON_HW_ERR)."
+        "Delete the operand's pod that the message names, once: its DaemonSet makes it anew. If that does not help, restart the kubelet on the node; if that does not either, look for a driver or device fault in the host's kernel log (NVIDIA: Xid, Neuron: NEURON_HW_ERR)."
 
     // 7xx: geometry.
     /// The node's geometry differs from the wanted layout.

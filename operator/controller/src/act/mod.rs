@@ -18,8 +18,13 @@ pub(crate) enum WriteError {
     #[error("refused: {0}")]
     Refused(String),
     /// An eviction that a PodDisruptionBudget does not allow now.
-    #[error("{0}")]
-    DisruptionBudget(String),
+    #[error("{words}")]
+    DisruptionBudget {
+        /// UID of the pod.
+        uid: String,
+        /// The API server's words; they name the budget.
+        words: String,
+    },
     /// An object with the name exists and is not ours.
     #[error("{0} exists and is not owned by this AcceleratorCluster")]
     NotOurs(String),
@@ -34,7 +39,7 @@ impl WriteError {
         match self {
             Self::Stale => "stale",
             Self::Refused(_) => "refused",
-            Self::DisruptionBudget(_) => "disruption_budget",
+            Self::DisruptionBudget { .. } => "disruption_budget",
             Self::NotOurs(_) => "not_ours",
             Self::Unavailable(_) => "unavailable",
         }

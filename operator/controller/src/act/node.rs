@@ -270,8 +270,11 @@ async fn pod(client: &Client, write: &PodWrite) -> Result<Written, WriteError> {
                 .await
             {
                 Ok(_) => Ok(Written::Pod),
-                Err(kube::Error::Api(status)) if status.code == 429 => {
-                    Err(WriteError::DisruptionBudget(status.message))
+                Err(kube::Error::Api(status)) if refused_by_budget(&status) => {
+                    Err(WriteError::DisruptionBudget {
+                        uid: uid.clone(),
+                        words: words(&status),
+                    })
                 }
                 Err(error) => Err(error.into()),
             }
@@ -287,6 +290,24 @@ async fn pod(client: &Client, write: &PodWrite) -> Result<Written, WriteError> {
             Ok(Written::Pod)
         }
     }
+}
+
+/// 429 is how the eviction API says no; that two budgets cover one pod it calls an internal error.
+fn refused_by_budget(status: &kube::core::Status) -> bool {
+    status.code == 429 || (status.code == 500 && status.message.contains("PodDisruptionBudget"))
+}
+
+/// The message, and the causes, in which the budget is named.
+fn words(status: &kube::core::Status) -> String {
+    let causes = status
+        .details
+        .iter()
+        .flat_map(|details| &details.causes)
+        .map(|cause| cause.message.as_str());
+    std::iter::once(status.message.as_str())
+        .chain(causes)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 fn manager() -> PatchParams {

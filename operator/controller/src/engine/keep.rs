@@ -284,7 +284,7 @@ impl Engine {
                         WriteError::Refused(_)
                         | WriteError::NotOurs(_)
                         | WriteError::Unavailable(_)
-                        | WriteError::DisruptionBudget(_) => {
+                        | WriteError::DisruptionBudget { .. } => {
                             self.trouble(&key, &error);
                         }
                     }
@@ -308,9 +308,9 @@ impl Engine {
                 Reason::ObjectRefused,
                 format!("{object} was refused by the API server: {why}"),
             ),
-            WriteError::Stale | WriteError::Unavailable(_) | WriteError::DisruptionBudget(_) => {
-                return;
-            }
+            WriteError::Stale
+            | WriteError::Unavailable(_)
+            | WriteError::DisruptionBudget { .. } => return,
         };
         tracing::warn!(object, reason = ?blocker.reason, message = blocker.message, "object not kept");
         match self.keeper.troubles.get_mut(key) {

@@ -12,6 +12,7 @@ use super::Engine;
 use crate::act::WriteError;
 use crate::act::node::{NodeAct, Written};
 use crate::decide::{Pass, Verdict};
+use crate::observe::consumers::Refusals;
 use crate::observe::entry::NodeEntry;
 use crate::observe::fresh::FreshView;
 use crate::observe::store::Change;
@@ -32,6 +33,7 @@ pub(super) struct NodeState {
     pub(super) outcomes: PerVendor<Option<TenureOutcome>>,
     /// When its status is due to be written, once the node has come to rest.
     pub(super) tell_at: Option<Instant>,
+    refusals: Refusals,
 }
 
 /// What comes back from tasks beside the engine.
@@ -125,6 +127,8 @@ impl Engine {
         };
         let mut act = None;
         let mut wake: Option<u64> = None;
+        // They only matter to decisions on fresh reads.
+        let refusals = Refusals::default();
         for vendor in Vendor::ALL {
             let step_s = self.step_seconds(name, vendor);
             let pass = Pass {
@@ -138,6 +142,7 @@ impl Engine {
                     .as_ref()
                     .map(|(keys, _)| &**keys)
                     .unwrap_or(&wanted.no_keys),
+                refusals: &refusals,
                 now,
             };
             let verdict = pass.decide(
@@ -380,7 +385,10 @@ impl Engine {
         began: Instant,
         now: Instant,
     ) {
-        self.nodes.entry(name.to_owned()).or_default().busy = false;
+        let state = self.nodes.entry(name.to_owned()).or_default();
+        state.busy = false;
+        let mut refusals = std::mem::take(&mut state.refusals);
+        refusals.keep(&fresh.pods);
         let Some(wanted) = self
             .wanted
             .clone()
@@ -407,6 +415,7 @@ impl Engine {
             tearing_down: wanted.tearing_down,
             limits: self.limits,
             label_keys: keys,
+            refusals: &refusals,
             now,
         };
         let verdict = pass.decide(
@@ -416,6 +425,7 @@ impl Engine {
             |cohort| self.may_start(name, vendor, cohort),
             self.step_seconds(name, vendor),
         );
+        self.nodes.entry(name.to_owned()).or_default().refusals = refusals;
         self.note(name, vendor, &entry, &verdict, now);
         if let Some(seconds) = verdict.decision.wake_s {
             self.timers
@@ -442,6 +452,13 @@ impl Engine {
                 state.failures = 0;
                 state.not_before = None;
                 self.learn(name, written, now);
+            }
+            // An answer, not a failure: what it says is told at once, and other consumers are asked meanwhile.
+            Err(WriteError::DisruptionBudget { uid, words }) => {
+                self.metrics.wrote("pod", "disruption_budget");
+                let state = self.nodes.entry(name.to_owned()).or_default();
+                state.busy = false;
+                state.refusals.refused(uid, words, now);
             }
             Err(error) => self.failed(name, vendor, &error, now),
         }
@@ -494,7 +511,7 @@ impl Engine {
                 "decided on an older state; looking again"
             ),
             WriteError::Refused(_)
-            | WriteError::DisruptionBudget(_)
+            | WriteError::DisruptionBudget { .. }
             | WriteError::NotOurs(_)
             | WriteError::Unavailable(_) => {
                 tracing::warn!(node = name, vendor = vendor.key(), %error, ?pause, "write failed; trying again");

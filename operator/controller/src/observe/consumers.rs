@@ -1,6 +1,7 @@
 //! Who uses, or may come to use, a vendor's devices on a node, as pods and claims tell it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use freehold_core::tenure::{Consumer, ConsumerKind};
 use freehold_core::vendor::Vendor;
@@ -155,6 +156,37 @@ fn consumer(metadata: &ObjectMeta, kind: ConsumerKind) -> Consumer {
         terminating: metadata.deletion_timestamp.is_some(),
         daemon_set: daemon_set.map(|owner| format!("DaemonSet {namespace}/{}", owner.name)),
         refused: None,
+        asked_lately: false,
+    }
+}
+
+/// A refused eviction is asked for again after this long: budgets open when a replacement is ready, which nobody watches here.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
+
+/// Evictions on one node that the API server refused, by the pod's UID: its words, and when they came.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(BTreeMap<String, (String, Instant)>);
+
+impl Refusals {
+    /// Remembers one.
+    pub(crate) fn refused(&mut self, uid: String, words: String, now: Instant) {
+        self.0.insert(uid, (words, now));
+    }
+
+    /// Forgets pods that are gone.
+    pub(crate) fn keep(&mut self, pods: &[SlimPod]) {
+        self.0.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+    }
+
+    /// Tells consumers what their evictions were answered with.
+    pub(crate) fn mark(&self, mut consumers: Vec<Consumer>, now: Instant) -> Vec<Consumer> {
+        for consumer in &mut consumers {
+            if let Some((words, at)) = self.0.get(&consumer.uid) {
+                consumer.refused = Some(words.clone());
+                consumer.asked_lately = now.saturating_duration_since(*at) < ASK_AGAIN;
+            }
+        }
+        consumers
     }
 }
 

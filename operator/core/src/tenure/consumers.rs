@@ -47,9 +47,10 @@ fn evictable(consumer: &Consumer) -> bool {
         kind,
         terminating,
         daemon_set,
-        refused,
+        refused: _,
+        asked_lately,
     } = consumer;
-    *kind != ConsumerKind::Claim && !terminating && daemon_set.is_none() && refused.is_none()
+    *kind != ConsumerKind::Claim && !terminating && daemon_set.is_none() && !asked_lately
 }
 
 /// The consumer that most needs a person, as a blocker.
@@ -116,6 +117,7 @@ fn describe(facts: &Facts, consumer: &Consumer) -> String {
         terminating,
         daemon_set: _,
         refused: _,
+        asked_lately: _,
     } = consumer;
     let ending = if *terminating { " (ending)" } else { "" };
     match kind {

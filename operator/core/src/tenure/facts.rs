@@ -160,6 +160,8 @@ pub struct Consumer {
     pub daemon_set: Option<String>,
     /// An eviction was refused, with the API server's words (it names the PodDisruptionBudget).
     pub refused: Option<String>,
+    /// That was a moment ago: its eviction is not asked for again yet.
+    pub asked_lately: bool,
 }
 
 /// Kinds of [`Consumer`].
@@ -180,6 +182,8 @@ pub struct ForeignOwner {
     pub who: String,
     /// What was seen, e.g. `allocatable nvidia.com/gpu=8 without an operand pod of ours`.
     pub evidence: String,
+    /// A device plugin that no DaemonSet accounts for: most likely the host's image runs it.
+    pub host_plugin: bool,
 }
 
 /// Clock readings, in seconds, and the limits they are held against.

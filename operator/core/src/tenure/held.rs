@@ -28,6 +28,11 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner) -> Decisio
             Decision::at(Step::Held).write(RecordWrite::Layout { layout: None })
         }
         Change::None => match advert::verified(facts, target) {
+            // Nobody renews what the API shows of a node whose kubelet is silent: the owner stays, and Ready is not said.
+            Ok(()) if !facts.node.ready => Decision::at(Step::Held).because(blocker(
+                Reason::NodeNotReady,
+                "the Node is not Ready: what it advertises is as it was when its kubelet fell silent",
+            )),
             Ok(()) => Decision::at(Step::Held),
             Err(unmet) => unmet.decide(facts, Step::Verify),
         },

@@ -6,6 +6,7 @@ use super::{
     vacated,
 };
 use crate::blocker::{Blocker, Reason};
+use crate::vendor::Owner;
 
 /// Decides the next step for one vendor on one node.
 #[must_use]
@@ -32,9 +33,19 @@ pub(super) fn standstill(facts: &Facts) -> Option<Decision> {
     if let Want::Hold(blocker) = &facts.want {
         return Some(Decision::at(Step::Hold).because(blocker.clone()));
     }
-    facts.foreign.iter().min().map(|foreign| {
+    // The host's own plugin has another remedy than a DaemonSet, where the devices are to go to DRA.
+    let for_dra = matches!(&facts.want, Want::Owner(target) if target.owner == Owner::Dra);
+    let first = facts
+        .foreign
+        .iter()
+        .min_by_key(|foreign| (foreign.host_plugin, *foreign));
+    first.map(|foreign| {
         Decision::at(Step::Hold).because(blocker(
-            Reason::ForeignOwner,
+            if foreign.host_plugin && for_dra {
+                Reason::HostPluginActive
+            } else {
+                Reason::ForeignOwner
+            },
             format!(
                 "{} hands out, or is set up to hand out, {} devices on this node: {}",
                 foreign.who, facts.vendor, foreign.evidence

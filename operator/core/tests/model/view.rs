@@ -182,6 +182,7 @@ fn facts(world: &World, lag: Lag, fresh: bool, guards: Guards) -> Facts {
             terminating: false,
             daemon_set: None,
             refused: None,
+            asked_lately: false,
         })
         .collect();
     let slices = usize::from(world.advertised[1]);

@@ -4,6 +4,7 @@ fn foreign(facts: &mut Facts) {
     facts.foreign = vec![ForeignOwner {
         who: "DaemonSet kaito/some-name".into(),
         evidence: "pod mounts the device-plugins directory".into(),
+        host_plugin: false,
     }];
 }
 
@@ -40,6 +41,41 @@ fn a_foreign_owner_stops_every_write_wherever_the_node_stands() {
         assert!(
             message(&decision).contains("kaito/some-name")
                 && message(&decision).contains("device-plugins")
+        );
+    }
+}
+
+#[test]
+fn a_plugin_of_the_host_itself_is_named_so_under_a_dra_cohort_and_stops_as_much() {
+    for mut facts in positions() {
+        foreign(&mut facts);
+        facts
+            .foreign
+            .iter_mut()
+            .for_each(|foreign| foreign.host_plugin = true);
+        let decision = step(&fresh(facts.clone(), vec![]));
+        assert_eq!(
+            (decision.step, reason(&decision)),
+            (Step::Hold, Some(Reason::HostPluginActive))
+        );
+        assert_eq!((decision.write.as_ref(), decision.wake_s), (None, None));
+
+        // Beside it, another party: that one has to be dealt with first.
+        let mut other = facts.foreign.clone();
+        other
+            .iter_mut()
+            .for_each(|foreign| foreign.host_plugin = false);
+        facts.foreign.extend(other);
+        assert_eq!(
+            reason(&step(&fresh(facts.clone(), vec![]))),
+            Some(Reason::ForeignOwner)
+        );
+
+        facts.foreign.retain(|foreign| foreign.host_plugin);
+        facts.want = wants(Owner::DevicePlugin);
+        assert_eq!(
+            reason(&step(&fresh(facts, vec![]))),
+            Some(Reason::ForeignOwner)
         );
     }
 }

@@ -144,6 +144,7 @@ fn evictions_go_one_at_a_time_past_those_that_cannot_go() {
     };
     let refused = Consumer {
         refused: Some("PodDisruptionBudget ml/pdb".into()),
+        asked_lately: true,
         ..plugin_pod("ml/b-refused")
     };
     let mut facts = fresh(
@@ -170,6 +171,18 @@ fn evictions_go_one_at_a_time_past_those_that_cannot_go() {
         "{}",
         message(&decision)
     );
+    let wake = decision.wake_s;
+
+    // It is asked again after a while, and the budget is named meanwhile.
+    for consumer in facts.consumers.iter_mut().flatten() {
+        consumer.asked_lately = false;
+    }
+    let decision = step(&facts);
+    assert!(
+        wake.is_some()
+            && matches!(&decision.write, Some(Write::Pod(PodWrite::Evict { name, .. })) if name == "ml/b-refused")
+    );
+    assert_eq!(reason(&decision), Some(Reason::DisruptionBudget));
 }
 
 #[test]

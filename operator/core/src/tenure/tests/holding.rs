@@ -18,6 +18,19 @@ fn a_held_node_is_at_rest() {
 }
 
 #[test]
+fn a_held_node_whose_kubelet_is_silent_keeps_its_owner_and_is_not_called_ready() {
+    for owner in Owner::ALL {
+        let mut facts = held_by(owner, wants(owner));
+        facts.node.ready = false;
+        let decision = step(&facts);
+        assert_eq!(
+            (decision.step, reason(&decision), &decision.write),
+            (Step::Held, Some(Reason::NodeNotReady), &None)
+        );
+    }
+}
+
+#[test]
 fn a_held_node_stays_held_whatever_the_clocks_say_after_a_restart_of_the_controller() {
     let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
     facts.timing.advert_stable_s = 0;

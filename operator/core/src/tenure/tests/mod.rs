@@ -219,6 +219,7 @@ fn plugin_pod(name: &str) -> Consumer {
         terminating: false,
         daemon_set: None,
         refused: None,
+        asked_lately: false,
     }
 }
 
