@@ -15,14 +15,24 @@ use super::Engine;
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// What is remembered about the pace; all of it follows from outcomes.
-#[derive(Default)]
 pub(super) struct Pacer {
     admission: Admission,
     changed: bool,
-    /// Earliest next answer.
-    not_before: Option<Instant>,
+    /// Earliest next answer. A moment in the past at first, so that what is due can be told before it is asked for.
+    not_before: Instant,
     /// When the answer changes by time alone (canaries soak).
     due: Option<Instant>,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self {
+            admission: Admission::default(),
+            changed: false,
+            not_before: Instant::now(),
+            due: None,
+        }
+    }
 }
 
 impl Pacer {
@@ -32,9 +42,7 @@ impl Pacer {
     }
 
     pub(super) fn due(&self) -> Option<Instant> {
-        let asked = self
-            .changed
-            .then(|| self.not_before.unwrap_or_else(Instant::now));
+        let asked = self.changed.then_some(self.not_before);
         [asked, self.due].into_iter().flatten().min()
     }
 }
@@ -57,7 +65,7 @@ impl Engine {
         }
         self.pacer.changed = false;
         self.pacer.due = None;
-        self.pacer.not_before = Some(now + INTERVAL);
+        self.pacer.not_before = now + INTERVAL;
         let (Some(wanted), Some(cluster)) = (self.wanted.clone(), self.world.cluster()) else {
             return;
         };

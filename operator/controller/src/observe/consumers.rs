@@ -175,7 +175,10 @@ impl Refusals {
 
     /// Forgets pods that are gone.
     pub(crate) fn keep(&mut self, pods: &[SlimPod]) {
-        self.0.retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+        self.0.retain(|uid, _| {
+            pods.iter()
+                .any(|pod| pod.metadata.uid.as_ref() == Some(uid))
+        });
     }
 
     /// Tells consumers what their evictions were answered with.

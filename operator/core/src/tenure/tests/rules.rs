@@ -131,7 +131,7 @@ prop_compose! {
         facts.consumers = Some(consumers);
         facts.fresh = true;
         if foreign == 0 {
-            facts.foreign = vec![ForeignOwner { who: "DaemonSet kaito/other".into(), evidence: "its pod".into() }];
+            facts.foreign = vec![ForeignOwner { who: "DaemonSet kaito/other".into(), evidence: "its pod".into(), host_plugin: false }];
         }
         if !may_start {
             facts.may_start = Err(Blocker { reason: Reason::BudgetExhausted, message: "full".into() });
