@@ -58,7 +58,7 @@ fn event(outcome: &TenureOutcome) -> Event {
         (Some(blocker), _) => (
             format!("{:?}", blocker.reason),
             format!(
-                "{subject}: {} {}",
+                "{subject}: {}. Next: {}",
                 blocker.message,
                 blocker.reason.next_step()
             ),
