@@ -208,6 +208,13 @@ async fn attempt(
         },
         Image::Operand(operand) => {
             let env = environment(&context.pod, container);
+            let key = (
+                context.pod.uid().unwrap_or_default(),
+                container.name.clone(),
+            );
+            if let Some(tenant) = operand.hands_out() {
+                node.with(|state| state.operands.insert(key.clone(), tenant));
+            }
             up();
             let (exit, told) = tokio::select! {
                 exit = operands::run(operand, context, &root, &env) => (exit, false),
@@ -216,7 +223,9 @@ async fn attempt(
             if told {
                 node.shared.clock.sleep(real::CONTAINER_STOP).await;
             }
-            match operands::ended(operand, context) {
+            let ended = operands::ended(operand, context);
+            node.with(|state| state.operands.remove(&key));
+            match ended {
                 Ok(()) => (exit, told),
                 Err(error) => (Exit::failure(format!("{error:#}")), told),
             }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use futures::TryStreamExt as _;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::handle::NodeHandle;
 use super::keeper::Keeper;
-use super::node::{Nodes, Shared, SimNode};
+use super::node::{Nodes, Observer, Shared, SimNode};
 use super::options::{Clock, FleetOptions};
 use super::process::ApiServer;
 use super::shapes::Shape;
@@ -64,6 +64,7 @@ impl Fleet {
             agent: options.agent,
             directory: path,
             counter: AtomicU64::new(1),
+            observer: OnceLock::new(),
         });
         // A fresh control plane makes its own namespaces in the background, and Leases need one.
         wait_for_lease_namespace(&shared.admin).await?;
@@ -127,6 +128,22 @@ impl Fleet {
 
     fn handle(&self, name: String) -> NodeHandle {
         NodeHandle::new(name, Arc::clone(&self.shared), self.nodes.clone())
+    }
+
+    /// Tells `observer` what every node is in, and from then on every state of every node, later ones included. A fleet has one
+    /// observer at most.
+    ///
+    /// # Errors
+    /// When there is one already.
+    pub fn observe(&self, observer: Observer) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.shared.observer.set(observer).is_ok(),
+            "this fleet has an observer already"
+        );
+        for node in self.nodes.all() {
+            node.with(|_| ());
+        }
+        Ok(())
     }
 
     /// Directory of host trees, container roots and logs (`logs/<node>/<pod>/<container>.log`).

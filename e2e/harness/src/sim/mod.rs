@@ -28,6 +28,7 @@ mod volumes;
 pub use container::{EXIT_CODE, IGNORES_SIGTERM, RUN_FOR};
 pub use fleet::{Fleet, is_ready};
 pub use handle::{NodeHandle, wait_for};
+pub use node::Observer;
 pub use options::{Clock, FleetOptions};
 pub use shapes::{Board, MigInstance, MigProfile, NeuronFamily, Shape, profiles_of};
 pub use state::{Driver, Faults, Plugin, PluginOwner, State};

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use freehold_core::vendor::{Owner, Vendor};
 use k8s_openapi::api::resource::v1::Device;
 use kube::ResourceExt as _;
 
@@ -35,6 +36,20 @@ pub enum Operand {
     NeuronPlugin,
     /// Neuron DRA driver.
     NeuronDra,
+}
+
+impl Operand {
+    /// Whose devices it hands out and in which way; `None` for a program that only prepares the ground.
+    #[must_use]
+    pub const fn hands_out(self) -> Option<(Vendor, Owner)> {
+        match self {
+            Self::NvidiaPlugin => Some((Vendor::Nvidia, Owner::DevicePlugin)),
+            Self::NvidiaPrestart => None,
+            Self::NvidiaDra => Some((Vendor::Nvidia, Owner::Dra)),
+            Self::NeuronPlugin => Some((Vendor::Neuron, Owner::DevicePlugin)),
+            Self::NeuronDra => Some((Vendor::Neuron, Owner::Dra)),
+        }
+    }
 }
 
 /// Runs until it ends by itself; most never do.

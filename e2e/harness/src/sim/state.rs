@@ -5,6 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freehold_core::vendor::{Owner, Vendor};
 use k8s_openapi::api::core::v1::Pod;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -95,6 +96,9 @@ pub struct State {
     pub done: BTreeSet<String>,
     /// Grows whenever the kubelet deletes this node's slices: a live DRA driver sees that and publishes again.
     pub wipes: u64,
+    /// Vendors' programs that hand out devices, running right now, by pod UID and container. They run from before they register
+    /// until after they are gone from the lists below.
+    pub operands: BTreeMap<(String, String), (Vendor, Owner)>,
     /// Device plugins by resource.
     pub plugins: BTreeMap<String, Plugin>,
     /// Resources whose plugin went away, and when.

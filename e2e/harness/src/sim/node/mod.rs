@@ -7,7 +7,7 @@ mod report;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Client, ResourceExt as _};
@@ -21,6 +21,9 @@ use super::process::ApiServer;
 use super::shapes::Shape;
 use super::state::{PodSignal, State, Worker};
 use super::tree::Tree;
+
+/// Told every state of every kubelet's memory, in order: the node's name and the state.
+pub type Observer = Box<dyn Fn(&str, &State) + Send + Sync>;
 
 /// What all nodes of a fleet share.
 pub struct Shared {
@@ -38,6 +41,8 @@ pub struct Shared {
     pub directory: PathBuf,
     /// For unique names of container roots.
     pub counter: AtomicU64,
+    /// Whoever watches the nodes' own truth.
+    pub observer: OnceLock<Observer>,
 }
 
 impl std::fmt::Debug for Shared {
@@ -139,7 +144,13 @@ impl SimNode {
 
     /// Looks at the kubelet's memory, or changes it; whoever waits in [`Self::until`] looks again.
     pub fn with<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let result = change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = change(&mut state);
+        // Told under the lock, so that no state is missed and none comes out of order.
+        if let Some(observer) = self.shared.observer.get() {
+            observer(&self.name, &state);
+        }
+        drop(state);
         self.changed.send_modify(|version| *version += 1);
         result
     }
@@ -194,6 +205,7 @@ impl SimNode {
             if machine {
                 state.plugins.clear();
                 state.drivers.clear();
+                state.operands.clear();
                 state.finished.clear();
                 state.done.clear();
                 std::mem::take(&mut state.workers)
