@@ -23,6 +23,10 @@ const BACKOFF_FIRST: Duration = Duration::from_millis(500);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(60);
 
+/// A step of a handover that nothing holds up is told once it has lasted for so many rests: with seven orders and the agent's
+/// answers, a status for each step would double what a handover writes.
+const PASSING_RESTS: u32 = 10;
+
 /// What is remembered about a node beside the world. Losing it costs time, never safety.
 #[derive(Default)]
 pub(super) struct NodeState {
@@ -268,11 +272,18 @@ impl Engine {
             since_s,
         };
         if known != Some(&outcome) {
+            let passing = known.is_some_and(|known| passes(known) && passes(&outcome));
             *state.outcomes.get_mut(vendor) = Some(outcome);
             self.pacer.something_changed();
             let rest = Duration::from_millis(self.options.status_rest_ms);
-            state.tell_at = Some(now + rest);
-            self.timers.insert((now + rest, name.to_owned()));
+            let due = match state.tell_at {
+                // That a node has left its owner is told soon, whatever steps it passes through meanwhile.
+                Some(soon) if passing && soon <= now + rest => soon,
+                Some(_) | None if passing => now + rest * PASSING_RESTS,
+                Some(_) | None => now + rest,
+            };
+            state.tell_at = Some(due);
+            self.timers.insert((due, name.to_owned()));
         }
     }
 
@@ -517,5 +528,22 @@ impl Engine {
                 tracing::warn!(node = name, vendor = vendor.key(), %error, ?pause, "write failed; trying again");
             }
         }
+    }
+}
+
+/// Whether a node passes through a step behind its fence, and nothing holds it up.
+fn passes(outcome: &TenureOutcome) -> bool {
+    match outcome.step {
+        Step::Fence
+        | Step::Drain
+        | Step::Attest
+        | Step::Revoke
+        | Step::Vacate
+        | Step::Reshape
+        | Step::HandWord
+        | Step::Grant
+        | Step::Verify
+        | Step::Unfence => outcome.blocker.is_none(),
+        Step::None | Step::Discover | Step::Held | Step::Hold => false,
     }
 }
