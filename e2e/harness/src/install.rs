@@ -144,6 +144,7 @@ pub async fn install(cluster: &TestCluster) -> Result<()> {
 pub struct Controller {
     process: Process,
     address: SocketAddr,
+    crashed: bool,
 }
 
 impl Controller {
@@ -182,7 +183,11 @@ impl Controller {
             &arguments,
             cluster.folder(),
         )?;
-        let mut controller = Self { process, address };
+        let mut controller = Self {
+            process,
+            address,
+            crashed: false,
+        };
         controller.wait_until_ready().await?;
         Ok(controller)
     }
@@ -231,11 +236,23 @@ impl Controller {
         drop(self.process);
     }
 
-    /// Asks it to end and waits until it has.
+    /// Ends it at once, as a crash does, and keeps its place for a successor.
+    ///
+    /// # Errors
+    /// When it is gone already.
+    pub fn crash(&mut self) -> Result<()> {
+        self.crashed = true;
+        self.process.kill()
+    }
+
+    /// Asks it to end and waits until it has; one that was crashed has.
     ///
     /// # Errors
     /// When it cannot be signalled.
     pub fn stop(self) -> Result<()> {
+        if self.crashed {
+            return Ok(());
+        }
         self.process.terminate(STOP_LIMIT)
     }
 }

@@ -3,6 +3,8 @@
 
 pub mod cluster;
 pub mod install;
+pub mod monitor;
 pub mod sample_fleet;
 pub mod scenario;
 pub mod sim;
+pub mod workload;

@@ -12,6 +12,7 @@ use kube::Api;
 
 use crate::cluster::{Filter, Mark, Options, TestCluster};
 use crate::install::{Controller, ControllerOptions, Programs, install};
+use crate::monitor::{Limits, Monitor, Verdict};
 use crate::sim::{Fleet, FleetOptions, Shape, wait_for};
 
 /// Long enough for a busy machine; nothing waits for it when things go well.
@@ -24,6 +25,8 @@ const QUIET: Duration = Duration::from_secs(5);
 pub struct Scenario {
     /// The controller; scenarios kill and restart it.
     pub controller: Controller,
+    /// Watches that the invariants hold, from before the controller's start to the end.
+    pub monitor: Monitor,
     /// The nodes.
     pub fleet: Fleet,
     /// The control plane.
@@ -70,9 +73,11 @@ impl Scenario {
         };
         let fleet = Fleet::start(&cluster, fleet_options, nodes).await?;
         install(&cluster).await?;
+        let monitor = Monitor::start(&cluster, &fleet, limits(controller)).await?;
         let controller = Controller::start(&cluster, &programs, controller).await?;
         Ok(Self {
             controller,
+            monitor,
             fleet,
             cluster,
             programs,
@@ -176,19 +181,47 @@ impl Scenario {
         .await
     }
 
-    /// Ends everything.
+    /// Ends everything; fails when an invariant did not hold at any time.
     ///
     /// # Errors
-    /// When a part fails on its way out.
-    pub fn stop(self) -> Result<()> {
+    /// When the monitor found a violation, or a part fails on its way out.
+    pub async fn stop(self) -> Result<()> {
+        self.end().await?.pass()
+    }
+
+    /// Ends everything and gives the monitor's verdict, for scenarios that break the rules on purpose.
+    ///
+    /// # Errors
+    /// When the monitor's history is not complete, or a part fails on its way out.
+    pub async fn end(self) -> Result<Verdict> {
         let Self {
             controller,
+            monitor,
             fleet,
             cluster,
             programs: _,
         } = self;
+        let verdict = monitor.check().await;
         controller.stop()?;
+        drop(monitor);
         drop(fleet);
-        cluster.stop()
+        cluster.stop()?;
+        verdict
+    }
+}
+
+/// The controller's patience, as the monitor must know it.
+fn limits(options: &ControllerOptions) -> Limits {
+    let mut patience = options
+        .arguments
+        .iter()
+        .filter_map(|argument| argument.strip_prefix("--patience-seconds="));
+    let patience = patience
+        .next_back()
+        .and_then(|seconds| seconds.parse().ok())
+        .unwrap_or(300);
+    Limits {
+        patience: Duration::from_secs(patience),
+        ..Limits::default()
     }
 }

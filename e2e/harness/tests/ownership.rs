@@ -191,7 +191,7 @@ async fn the_sample_rolls_out_to_every_kind_of_node_and_then_rests() -> Result<(
         others.keys().all(|name| name == "late-1"),
         "a restarted controller touches only the new node: {others:?}"
     );
-    scenario.stop()
+    scenario.stop().await
 }
 
 /// A replica that was killed keeps its lease for up to a minute.
@@ -320,7 +320,7 @@ async fn a_node_joins_leaves_returns_loses_its_driver_and_gets_a_second_cohort()
         nodes.ready == 2 && nodes.conflicted == 0
     })
     .await?;
-    scenario.stop()
+    scenario.stop().await
 }
 
 async fn wait_for_counts(

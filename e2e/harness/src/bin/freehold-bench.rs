@@ -145,7 +145,7 @@ async fn resting(sample: &str) -> Result<()> {
             sizes.len()
         );
     }
-    scenario.stop()
+    scenario.stop().await
 }
 
 /// Resident memory in KiB of every agent process, by subcommand.

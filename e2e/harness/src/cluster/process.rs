@@ -110,6 +110,13 @@ impl Process {
         Ok(())
     }
 
+    /// Ends it at once, as a crash does, and waits until it is gone.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.signal(Signal::KILL)?;
+        self.child.wait()?;
+        Ok(())
+    }
+
     fn signal(&self, signal: Signal) -> Result<()> {
         kill_process(pid(&self.child)?, signal).with_context(|| format!("signalling {}", self.name))
     }

@@ -1,29 +1,16 @@
 //! A pod through each owner's path: what people would do next.
 
-use std::time::Duration;
-
 use anyhow::Result;
 use freehold_e2e::cluster::TestCluster;
-use freehold_e2e::sim::wait_for;
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, api::PostParams};
-use serde_json::{Value, json};
+use freehold_e2e::workload::{self, Devices};
 
 use super::say;
-
-/// Scheduling, admission and start of a pod on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
 
 /// A workload: name, what it asks for in words, its devices.
 struct Workload {
     name: &'static str,
     path: &'static str,
     devices: Devices,
-}
-
-enum Devices {
-    Resource(&'static str, u32),
-    Template(&'static str),
 }
 
 const WORKLOADS: [Workload; 6] = [
@@ -61,58 +48,16 @@ const WORKLOADS: [Workload; 6] = [
 
 /// Starts them all and waits until each runs.
 pub(super) async fn run(cluster: &TestCluster) -> Result<()> {
-    let pods = Api::<Pod>::namespaced(cluster.admin(), "ml");
+    let client = cluster.admin();
     for workload in &WORKLOADS {
-        let pod: Pod = serde_json::from_value(pod(workload))?;
-        pods.create(&PostParams::default(), &pod).await?;
+        workload::start(&client, workload.name, workload.devices, None).await?;
     }
     for workload in &WORKLOADS {
-        let node = wait_for(workload.name, LIMIT, async || {
-            let pod = pods.get(workload.name).await?;
-            let status = pod.status.unwrap_or_default();
-            let phase = status.phase.unwrap_or_default();
-            let why = status
-                .conditions
-                .iter()
-                .flatten()
-                .filter(|c| c.status != "True")
-                .find_map(|c| c.message.clone());
-            Ok(if phase == "Running" {
-                Ok(pod.spec.unwrap_or_default().node_name.unwrap_or_default())
-            } else {
-                Err(format!("{phase}: {}", why.unwrap_or_default()))
-            })
-        })
-        .await?;
+        let node = workload::wait_until_running(&client, workload.name).await?;
         say(&format!(
             "  {:<14} runs on {node:<16} {}",
             workload.name, workload.path
         ));
     }
     Ok(())
-}
-
-fn pod(workload: &Workload) -> Value {
-    let (resources, claims) = match workload.devices {
-        Devices::Resource(name, count) => (json!({"limits": {name: count.to_string()}}), json!([])),
-        Devices::Template(template) => (
-            json!({"claims": [{"name": "devices"}]}),
-            json!([{"name": "devices", "resourceClaimTemplateName": template}]),
-        ),
-    };
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": workload.name, "namespace": "ml"},
-        "spec": {
-            "terminationGracePeriodSeconds": 1,
-            "restartPolicy": "Never",
-            "resourceClaims": claims,
-            "containers": [{
-                "name": "main",
-                "image": "registry.example.invalid/workload:v1",
-                "resources": resources,
-            }],
-        },
-    })
 }
