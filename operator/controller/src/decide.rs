@@ -8,7 +8,7 @@ use freehold_core::assign::{self, Assignment, ClusterView};
 use freehold_core::blocker::Blocker;
 use freehold_core::intent::Intent;
 use freehold_core::tenure::{
-    self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Timing, Want,
+    self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Step, Timing, Want,
 };
 use freehold_core::vendor::{Owner, Vendor};
 
@@ -38,14 +38,15 @@ pub(crate) struct Verdict {
 }
 
 impl Pass<'_> {
-    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted.
+    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted;
+    /// `lasted` is the step that the tenure was in so far, and for how many seconds.
     pub(crate) fn decide(
         &self,
         vendor: Vendor,
         node: &NodeEntry,
         fresh: Option<&FreshView>,
         may_start: impl Fn(Option<&str>) -> Result<(), Blocker>,
-        step_s: u64,
+        lasted: Option<(Step, u64)>,
     ) -> Verdict {
         let read = fresh
             .and_then(|fresh| fresh.node.clone())
@@ -82,7 +83,7 @@ impl Pass<'_> {
         let may_start = may_start(wanted_cohort);
         let operands = self.world.operands(name, vendor);
         let (fence_seen_s, advert_stable_s) = self.world.held_for(name, vendor, self.now);
-        let facts = Facts {
+        let mut facts = Facts {
             vendor,
             want: assignment.want.clone(),
             node: NodeFacts {
@@ -117,13 +118,19 @@ impl Pass<'_> {
             timing: Timing {
                 fence_seen_s,
                 advert_stable_s,
-                step_s,
+                step_s: lasted.map_or(0, |(_, seconds)| seconds),
                 drain_timeout_s: self.intent.rollout.drain_timeout_s,
                 ..self.limits
             },
         };
+        let mut decision = tenure::step(&facts);
+        if lasted.is_some_and(|(step, _)| step != decision.step) {
+            // A step that only begins has taken no time yet, however long the one before it took.
+            facts.timing.step_s = 0;
+            decision = tenure::step(&facts);
+        }
         Verdict {
-            decision: tenure::step(&facts),
+            decision,
             assignment,
         }
     }

@@ -38,6 +38,9 @@ pub(super) struct NodeState {
     /// When its status is due to be written, once the node has come to rest.
     pub(super) tell_at: Option<Instant>,
     refusals: Refusals,
+    /// The step that each tenure is in, and since when. Reasons come and go within a step; what a step may take counts from
+    /// its beginning.
+    steps: PerVendor<Option<(Step, i64)>>,
 }
 
 /// What comes back from tasks beside the engine.
@@ -134,7 +137,7 @@ impl Engine {
         // They only matter to decisions on fresh reads.
         let refusals = Refusals::default();
         for vendor in Vendor::ALL {
-            let step_s = self.step_seconds(name, vendor);
+            let lasted = self.lasted(name, vendor);
             let pass = Pass {
                 world: &self.world,
                 intent: &wanted.intent,
@@ -154,7 +157,7 @@ impl Engine {
                 &entry,
                 None,
                 |cohort| self.may_start(name, vendor, cohort),
-                step_s,
+                lasted,
             );
             wake = [wake, verdict.decision.wake_s].into_iter().flatten().min();
             if verdict.decision.needs_fresh {
@@ -195,7 +198,7 @@ impl Engine {
         }
     }
 
-    /// Remembers where a tenure stands; a change of step or reason starts its clock anew.
+    /// Remembers where a tenure stands. Its age is that of its step and reason together.
     fn note(
         &mut self,
         name: &str,
@@ -220,7 +223,12 @@ impl Engine {
             .records
             .get(&name.to_owned())
             .is_some_and(|record| record.spec.vendor(vendor).is_some());
+        let began_s = match self.step_began(name, vendor) {
+            Some((step, began_s)) if step == decision.step => began_s,
+            Some(_) | None => Timestamp::now().as_second(),
+        };
         let state = self.nodes.entry(name.to_owned()).or_default();
+        *state.steps.get_mut(vendor) = Some((decision.step, began_s));
         if assignment.cohort.is_none()
             && holding.is_none()
             && !has_part
@@ -287,15 +295,24 @@ impl Engine {
         }
     }
 
-    fn step_seconds(&self, name: &str, vendor: Vendor) -> u64 {
-        let since = self
+    /// The step that a tenure is in and since when. After a restart it goes on from what was last told.
+    fn step_began(&self, name: &str, vendor: Vendor) -> Option<(Step, i64)> {
+        let known = self
             .nodes
             .get(name)
-            .and_then(|state| state.outcomes.get(vendor).as_ref())
-            .map(|outcome| outcome.since_s);
-        since
-            .and_then(|since| u64::try_from(Timestamp::now().as_second() - since).ok())
-            .unwrap_or(0)
+            .and_then(|state| *state.steps.get(vendor));
+        known.or_else(|| {
+            let record = self.world.records.get(&name.to_owned())?;
+            let told = record.status.as_ref()?.tenures.vendor(vendor)?;
+            Some((told.step, told.since.0.as_second()))
+        })
+    }
+
+    /// The step that a tenure is in and for how many seconds.
+    fn lasted(&self, name: &str, vendor: Vendor) -> Option<(Step, u64)> {
+        let (step, began_s) = self.step_began(name, vendor)?;
+        let seconds = Timestamp::now().as_second().saturating_sub(began_s);
+        Some((step, u64::try_from(seconds).unwrap_or(0)))
     }
 
     fn read_fresh(&mut self, name: &str, vendor: Vendor, began: Instant) {
@@ -434,7 +451,7 @@ impl Engine {
             &known,
             Some(&fresh),
             |cohort| self.may_start(name, vendor, cohort),
-            self.step_seconds(name, vendor),
+            self.lasted(name, vendor),
         );
         self.nodes.entry(name.to_owned()).or_default().refusals = refusals;
         self.note(name, vendor, &entry, &verdict, now);
