@@ -13,7 +13,7 @@ use super::Engine;
 use super::nodes::Reply;
 use crate::act::WriteError;
 use crate::act::objects::{Kind, ObjectAct, describe};
-use crate::observe::entry::Managed;
+use crate::observe::entry::{Managed, NodeEntry};
 use crate::publish;
 use crate::wanted::{ObjectKey, Wanted};
 
@@ -216,10 +216,10 @@ impl Engine {
             },
             Kind::DeviceClass => {
                 let vendors_left = Vendor::ALL.iter().any(|vendor| {
-                    self.world
-                        .nodes
-                        .iter()
-                        .any(|(_, node)| matches!(node.owner(*vendor), Some(Ok(Owner::Dra))))
+                    self.world.nodes.iter().any(|(name, node)| {
+                        matches!(node.owner(*vendor), Some(Ok(Owner::Dra)))
+                            || self.way_back(*vendor, name, node).is_some()
+                    })
                 });
                 // Finalizers, classes and RBAC go last.
                 !vendors_left && (!wanted.tearing_down || nodes_vacant)
@@ -229,10 +229,19 @@ impl Engine {
 
     fn is_in_use(&self, vendor: Vendor, owner: Owner, cohort: &str) -> bool {
         self.world.has_operand_pods(vendor, owner, cohort)
-            || self.world.nodes.iter().any(|(_, node)| {
-                node.cohort(vendor).is_some_and(|label| label == cohort)
-                    && matches!(node.owner(vendor), Some(Ok(of)) if of == owner)
+            || self.world.nodes.iter().any(|(name, node)| {
+                (node.cohort(vendor).is_some_and(|label| label == cohort)
+                    && matches!(node.owner(vendor), Some(Ok(of)) if of == owner))
+                    || (owner == Owner::Dra && self.way_back(vendor, name, node) == Some(cohort))
             })
+    }
+
+    /// The DRA cohort that a node amid a handover goes back to should a claim turn up that only its driver can unprepare: its
+    /// operand has to be there then, although no label asks for it now.
+    fn way_back(&self, vendor: Vendor, name: &str, node: &NodeEntry) -> Option<&str> {
+        node.fence(vendor)?;
+        let record = self.world.records.get(&name.to_owned())?;
+        record.spec.vendor(vendor)?.dra_cohort.as_deref()
     }
 
     fn live(&self, kind: Kind) -> Vec<(ObjectKey, Managed)> {

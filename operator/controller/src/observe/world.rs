@@ -97,7 +97,14 @@ impl World {
                 if self.is_older(&change) {
                     return;
                 }
-                for (name, _) in self.nodes.apply(change) {
+                for (name, previous) in self.nodes.apply(change) {
+                    // An operand that a node might have gone back to is needed no more when its fence is down.
+                    let fenced = |node: Option<&NodeEntry>| {
+                        Vendor::ALL
+                            .map(|vendor| node.is_some_and(|node| node.fence(vendor).is_some()))
+                    };
+                    let now_fenced = fenced(self.nodes.get(&name).map(|node| &**node));
+                    self.dirty.objects |= fenced(previous.as_deref()) != now_fenced;
                     self.look_again(&name, now);
                 }
             }
