@@ -173,7 +173,7 @@ impl PodEntry {
             waiting: waiting_reason(pod),
         };
         Some(Self {
-            node: pod.spec.node_name.clone(),
+            node: pod.spec.node().to_owned(),
             vendor,
             operand,
         })
@@ -182,6 +182,9 @@ impl PodEntry {
 
 /// Why a pod does not run, in the words of `kubectl get pods`.
 fn waiting_reason(pod: &SlimPod) -> Option<String> {
+    if pod.spec.node_name.is_empty() {
+        return Some("Pending (not scheduled)".to_owned());
+    }
     let status = &pod.status;
     let total = pod.spec.init_containers.len();
     let done = status

@@ -83,6 +83,61 @@ pub(crate) struct SlimPodSpec {
     pub(crate) ephemeral_containers: Vec<SlimContainer>,
     pub(crate) volumes: Vec<SlimVolume>,
     pub(crate) resource_claims: Vec<SlimPodClaim>,
+    pub(crate) affinity: SlimAffinity,
+}
+
+impl SlimPodSpec {
+    /// The node that the pod is bound to, or else the one that its DaemonSet made it for: the DaemonSet controller names it in
+    /// a required match of `metadata.name`.
+    pub(crate) fn node(&self) -> &str {
+        if !self.node_name.is_empty() {
+            return &self.node_name;
+        }
+        let required = &self
+            .affinity
+            .node_affinity
+            .required_during_scheduling_ignored_during_execution;
+        let fields = required
+            .node_selector_terms
+            .iter()
+            .flat_map(|term| &term.match_fields);
+        fields
+            .into_iter()
+            .find(|field| field.key == "metadata.name")
+            .and_then(|field| field.values.first())
+            .map_or("", String::as_str)
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SlimAffinity {
+    pub(crate) node_affinity: SlimNodeAffinity,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SlimNodeAffinity {
+    pub(crate) required_during_scheduling_ignored_during_execution: SlimNodeSelector,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SlimNodeSelector {
+    pub(crate) node_selector_terms: Vec<SlimNodeSelectorTerm>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct SlimNodeSelectorTerm {
+    pub(crate) match_fields: Vec<SlimFieldRequirement>,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SlimFieldRequirement {
+    pub(crate) key: String,
+    pub(crate) values: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
