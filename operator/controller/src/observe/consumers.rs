@@ -154,7 +154,7 @@ fn consumer(metadata: &ObjectMeta, kind: ConsumerKind) -> Consumer {
         uid: metadata.uid.clone().unwrap_or_default(),
         kind,
         terminating: metadata.deletion_timestamp.is_some(),
-        daemon_set: daemon_set.map(|owner| format!("DaemonSet {namespace}/{}", owner.name)),
+        daemon_set: daemon_set.map(|owner| format!("{namespace}/{}", owner.name)),
         refused: None,
         asked_lately: false,
     }

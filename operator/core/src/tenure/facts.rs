@@ -156,7 +156,7 @@ pub struct Consumer {
     pub kind: ConsumerKind,
     /// It has a deletion timestamp.
     pub terminating: bool,
-    /// `DaemonSet namespace/name` that would bring it back.
+    /// `namespace/name` of the DaemonSet that would bring it back.
     pub daemon_set: Option<String>,
     /// An eviction was refused, with the API server's words (it names the PodDisruptionBudget).
     pub refused: Option<String>,
