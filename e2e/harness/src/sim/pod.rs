@@ -75,7 +75,8 @@ pub async fn work(node: Arc<SimNode>, pod: Arc<Pod>, mut signal: watch::Receiver
     });
 }
 
-/// Waits until the pod is to be deleted, or is gone already. Gives the grace period and whether the object is gone.
+/// Waits until the pod is to be deleted, or is gone already. Gives the grace period and whether the deletion
+/// is forced.
 async fn deletion(signal: &mut watch::Receiver<PodSignal>) -> (Duration, bool) {
     let wanted = signal
         .wait_for(|signal| signal.gone || signal.pod.metadata.deletion_timestamp.is_some())
@@ -84,14 +85,12 @@ async fn deletion(signal: &mut watch::Receiver<PodSignal>) -> (Duration, bool) {
     match wanted {
         Ok(signal) if signal.gone => (real::MINIMUM_GRACE, true),
         Ok(signal) => {
-            let seconds = signal
-                .pod
-                .metadata
-                .deletion_grace_period_seconds
-                .unwrap_or(30);
+            let metadata = &signal.pod.metadata;
+            let seconds = metadata.deletion_grace_period_seconds.unwrap_or(30);
+            // A forced deletion is seen twice: first with a grace period of 0, a moment later as gone.
             (
                 Duration::from_secs(u64::try_from(seconds).unwrap_or(0)).max(real::MINIMUM_GRACE),
-                false,
+                seconds == 0,
             )
         }
         // The node forgot this pod's worker: its task is being aborted.
