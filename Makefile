@@ -1,7 +1,8 @@
 # Everything a newcomer needs; every target says what it does while it takes long.
 #
-#   make demo    a real control plane, a dozen simulated accelerator nodes, the sample rolled out before your eyes
-#   make test    every test, on real components
+#   make demo             a real control plane, a dozen simulated accelerator nodes, the sample rolled out before your eyes
+#   make demo-handover    two busy nodes go from the device plugin to DRA and back, told step by step
+#   make test             every test, on real components
 #
 # The first run builds Kubernetes' control plane from Go modules (some six minutes on two cores); later ones start in seconds.
 
@@ -28,6 +29,10 @@ binaries: tools ## Builds the operator, the agent and the command line
 .PHONY: demo
 demo: binaries ## Shows the main job end to end; KEEP=1 leaves the cluster running to look around
 	@$(CARGO) run --locked --quiet -p freehold-e2e --bin freehold-demo -- $(if $(KEEP),--keep)
+
+.PHONY: demo-handover
+demo-handover: binaries ## The second act: a live migration from the device plugin to DRA and back; KEEP=1 as above
+	@$(CARGO) run --locked --quiet -p freehold-e2e --bin freehold-demo -- --handover $(if $(KEEP),--keep)
 
 .PHONY: test
 test: binaries ## Passes every test

@@ -1,5 +1,6 @@
 //! The main job, end to end, on a real control plane: one resource in, every accelerator node owned by exactly one operand.
 
+mod handover;
 mod rollout;
 mod workloads;
 
@@ -26,11 +27,17 @@ struct Arguments {
     /// Leave everything running at the end, to look around, until Ctrl-C.
     #[arg(long)]
     keep: bool,
+    /// The second act instead: a live migration of two busy nodes from the device plugin to DRA and back.
+    #[arg(long)]
+    handover: bool,
 }
 
 #[tokio::main]
 async fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    if arguments.handover {
+        return handover::run(arguments.keep).await;
+    }
     let started = Instant::now();
     say(
         "Building the control plane where it is not built yet (minutes the first time), then starting it …",
