@@ -5,6 +5,7 @@ use freehold_core::blocker::Kind;
 use freehold_core::names;
 use freehold_core::summary::TenureOutcome;
 use freehold_core::tenure::Step;
+use freehold_core::vendor::Owner;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource as _, ResourceExt as _};
@@ -81,8 +82,14 @@ fn event(outcome: &TenureOutcome) -> Event {
         },
         reason,
         note: Some(cut(&note, NOTE_LIMIT)),
-        // The recorder merges events of equal action and reason: the step keeps a new cause from hiding behind an old one.
-        action: format!("{}{:?}", outcome.vendor, outcome.step),
+        // The recorder merges events of equal action and reason: step and owner keep news from hiding behind old news, such as
+        // that DRA is ready behind that the device plugin was.
+        action: format!(
+            "{}{:?}{}",
+            outcome.vendor,
+            outcome.step,
+            outcome.owner.map_or("", Owner::name)
+        ),
         secondary: None,
     }
 }
