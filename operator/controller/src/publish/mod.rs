@@ -75,7 +75,7 @@ mod tests {
         );
         assert_eq!(
             (same.last_transition_time.clone(), same.observed_generation),
-            (first.last_transition_time.clone(), Some(2))
+            (first.last_transition_time, Some(2))
         );
         let flipped = condition(
             new(Truth::True, "AllReady"),
