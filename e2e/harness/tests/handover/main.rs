@@ -1,0 +1,7 @@
+//! Handovers, end to end, each under a monitor that checks the invariants in every state from the start to the end.
+
+mod crashes;
+mod interlock;
+mod planted;
+mod stage;
+mod whole;
