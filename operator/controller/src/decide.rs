@@ -7,14 +7,16 @@ use freehold_api::{AcceleratorNode, LayoutSpec};
 use freehold_core::assign::{self, Assignment, ClusterView};
 use freehold_core::blocker::Blocker;
 use freehold_core::intent::Intent;
+use freehold_core::names;
 use freehold_core::tenure::{
     self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Step, Timing, Want,
 };
 use freehold_core::vendor::{Owner, Vendor};
 
 use crate::observe::consumers::{Refusals, consumers};
-use crate::observe::entry::{LabelKeys, NodeEntry, foreign_pod};
+use crate::observe::entry::{LabelKeys, NodeEntry, PodEntry, foreign_pod};
 use crate::observe::fresh::FreshView;
+use crate::observe::slim::SlimPod;
 use crate::observe::world::World;
 
 /// What every decision of one pass shares.
@@ -81,8 +83,20 @@ impl Pass<'_> {
             Want::Nothing | Want::Hold(_) => None,
         };
         let may_start = may_start(wanted_cohort);
-        let operands = self.world.operands(name, vendor);
-        let (fence_seen_s, advert_stable_s) = self.world.held_for(name, vendor, self.now);
+        // Whoever reads freshly sees pods that the watch has not told of yet.
+        let mut operands = self.world.operands(name, vendor);
+        let read_pods = fresh.iter().flat_map(|fresh| &fresh.pods);
+        let read_operands = read_pods
+            .filter(|pod| is_operand(pod))
+            .filter_map(PodEntry::new);
+        for pod in read_operands.filter(|pod| pod.vendor == vendor) {
+            operands.retain(|known| known.uid != pod.operand.uid);
+            operands.push(pod.operand);
+        }
+        operands.sort();
+        let (fence_seen_s, advert_stable_s) =
+            self.world
+                .held_for(name, vendor, node.fence(vendor), self.now);
         let mut facts = Facts {
             vendor,
             want: assignment.want.clone(),
@@ -207,11 +221,8 @@ impl Pass<'_> {
         }
         for pod in fresh.iter().flat_map(|fresh| &fresh.pods) {
             let labels = pod.metadata.labels.as_ref();
-            let ours = pod.metadata.namespace.as_deref()
-                == Some(freehold_core::names::OPERAND_NAMESPACE)
-                && labels.is_some_and(|labels| {
-                    labels.contains_key(freehold_core::names::COMPONENT_LABEL)
-                });
+            let ours = pod.metadata.namespace.as_deref() == Some(names::OPERAND_NAMESPACE)
+                && labels.is_some_and(|labels| labels.contains_key(names::COMPONENT_LABEL));
             if !ours && foreign_pod(&pod.spec).is_some_and(|(of, _)| of == vendor) {
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
                 let who = pod
@@ -265,6 +276,16 @@ impl Pass<'_> {
             host_plugin: names.is_empty() && owner == Owner::DevicePlugin,
         }
     }
+}
+
+fn is_operand(pod: &SlimPod) -> bool {
+    let component = pod
+        .metadata
+        .labels
+        .as_ref()
+        .and_then(|labels| labels.get(names::COMPONENT_LABEL));
+    pod.metadata.namespace.as_deref() == Some(names::OPERAND_NAMESPACE)
+        && component.is_some_and(|component| component == "operand")
 }
 
 fn record_facts(record: &AcceleratorNode, vendor: Vendor) -> Option<RecordFacts> {

@@ -54,6 +54,18 @@ impl Wanted {
         };
         let mut plan = match Plan::parse(&cluster.spec) {
             Ok(plan) => plan,
+            // To hand nodes back needs no plan: everything goes, at the least pace.
+            Err(_) if tearing_down => {
+                let owner_alias = cluster.spec.owner_label.clone();
+                let intent = Intent {
+                    owner_alias,
+                    ..no_intent()
+                };
+                return Self {
+                    intent,
+                    ..empty(None)
+                };
+            }
             Err(problems) => return empty(Some(problems.to_string())),
         };
         if tearing_down {

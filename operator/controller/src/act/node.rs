@@ -71,8 +71,11 @@ impl NodeAct {
             NodeWrite::Revoke => {
                 labels.insert(names::owner_label(self.vendor), Value::Null);
                 labels.insert(names::cohort_label(self.vendor), Value::Null);
-                if let Some(alias) = self.owner_alias.as_ref().filter(|_| self.sole_owner()) {
-                    labels.insert(alias.clone(), Value::Null);
+                if let Some(alias) = &self.owner_alias {
+                    // One value for a node: the other vendor's owner, should there be one.
+                    let other = self.node.owner(self.other_vendor()).and_then(Result::ok);
+                    let word = other.map_or(Value::Null, |owner| json!(owner.word()));
+                    labels.insert(alias.clone(), word);
                 }
             }
             NodeWrite::Unfence => {
@@ -100,11 +103,6 @@ impl NodeAct {
             Vendor::Nvidia => Vendor::Neuron,
             Vendor::Neuron => Vendor::Nvidia,
         }
-    }
-
-    /// The alias label has one value for a node: it goes when the last owner goes.
-    fn sole_owner(&self) -> bool {
-        self.node.owner(self.other_vendor()).is_none()
     }
 
     fn other_taints(&self) -> Vec<SlimTaint> {

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use kube::ResourceExt as _;
 
 use super::Engine;
-use super::nodes::Reply;
+use super::answers::Reply;
 use crate::act::WriteError;
 use crate::act::objects::{Kind, ObjectAct, describe};
 use crate::observe::entry::{Managed, NodeEntry};

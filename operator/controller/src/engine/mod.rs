@@ -4,8 +4,10 @@
 //! the nodes concerned. A burst of changes is taken in whole before anything is decided, so that a fleet that appears at once is
 //! planned once.
 
+mod answers;
 mod keep;
 mod nodes;
+mod note;
 mod pace;
 mod tell;
 
@@ -28,8 +30,9 @@ use crate::options::Options;
 use crate::publish::events::Events;
 use crate::serve::Readiness;
 use crate::wanted::Wanted;
+use answers::Reply;
 use keep::Keeper;
-use nodes::{NodeState, Reply};
+use nodes::NodeState;
 use pace::Pacer;
 use tell::Teller;
 
@@ -197,6 +200,10 @@ impl Engine {
 
     /// When something is due without any change.
     fn alarm(&self) -> Option<Instant> {
+        // Only a replica that acts takes up what is due; for another it would stay due for ever.
+        if !self.acts() {
+            return self.next_discovery;
+        }
         let timer = self.timers.first().map(|(at, _)| *at);
         [
             timer,
@@ -212,13 +219,13 @@ impl Engine {
 
     /// Looks again at what changed or is due.
     fn look(&mut self, now: Instant) {
-        if self.world.dirty.watches {
+        // Until the resource is known, or known not to exist, nothing tells which labels matter.
+        if self.world.dirty.watches && self.world.clusters.synced() {
             self.world.dirty.watches = false;
             self.adopt_intent();
         }
-        let synced = self.world.synced(self.dra_api);
-        self.readiness.set(synced);
-        if !synced || !*self.leading.borrow() {
+        self.readiness.set(self.world.synced(self.dra_api));
+        if !self.acts() {
             return;
         }
         while let Some((at, name)) = self.timers.first().cloned() {
@@ -234,6 +241,11 @@ impl Engine {
         self.look_at_nodes(now);
         self.keep_objects(now);
         self.tell_cluster(now);
+    }
+
+    /// Whether this replica leads and knows enough to decide.
+    fn acts(&self) -> bool {
+        self.world.synced(self.dra_api) && *self.leading.borrow()
     }
 
     /// Parses the resource anew and makes the watches fit it.

@@ -105,13 +105,30 @@ impl Engine {
             now_s,
         };
         let admission = rollout::admit(&rules, &standings);
-        self.pacer.due = admission
-            .wake_s
+        // A node under way counts as stuck by time alone.
+        let overdue_s = standings
+            .iter()
+            .filter(|standing| standing.stage == Stage::UnderWay)
+            .filter_map(|standing| {
+                let passed = u64::try_from(now_s.saturating_sub(standing.since_s)).unwrap_or(0);
+                stuck_after_s.saturating_add(1).checked_sub(passed)
+            })
+            .min();
+        self.pacer.due = [admission.wake_s, overdue_s]
+            .into_iter()
+            .flatten()
+            .min()
             .map(|seconds| now + Duration::from_secs(seconds.max(1)));
         if admission != self.pacer.admission {
             let asking = standings
                 .iter()
                 .filter(asking)
+                .filter(|standing| {
+                    let answer = |of: &Admission| {
+                        of.may_start(&standing.node, standing.vendor, standing.cohort.as_deref())
+                    };
+                    answer(&admission) != answer(&self.pacer.admission)
+                })
                 .map(|standing| standing.node.clone());
             self.world.dirty.nodes.extend(asking);
             self.pacer.admission = admission;

@@ -10,7 +10,7 @@ use freehold_core::vendor::Vendor;
 use jiff::Timestamp;
 
 use super::Engine;
-use super::nodes::Reply;
+use super::answers::Reply;
 use crate::act::WriteError;
 use crate::observe::store::Change;
 use crate::observe::watches::Event;
@@ -45,7 +45,7 @@ impl Engine {
         let Some(state) = self.nodes.get_mut(name) else {
             return;
         };
-        if state.busy() || state.tell_at.is_none_or(|due| due > now) {
+        if state.busy || state.tell_at.is_none_or(|due| due > now) {
             return;
         }
         state.tell_at = None;
@@ -55,7 +55,7 @@ impl Engine {
         let Some(patch) = publish::node::patch(record, &state.outcomes, Timestamp::now()) else {
             return;
         };
-        state.set_busy();
+        state.busy = true;
         let changed: Vec<TenureOutcome> = Vendor::ALL
             .iter()
             .filter_map(|vendor| {
@@ -113,14 +113,16 @@ impl Engine {
         let Some(state) = self.nodes.get_mut(name) else {
             return;
         };
-        state.clear_busy();
+        state.busy = false;
         match result {
             Ok(record) => {
                 self.metrics.wrote("node_status", "ok");
-                self.world.apply(
-                    Event::Record(Change::Applied(name.to_owned(), Some(record))),
-                    now,
-                );
+                // Should it be gone or replaced, the watch has told that already.
+                let known = self.world.records.get(&name.to_owned());
+                if known.is_some_and(|known| known.metadata.uid == record.metadata.uid) {
+                    let change = Change::Applied(name.to_owned(), Some(record));
+                    self.world.apply(Event::Record(change), now);
+                }
             }
             Err(error) => {
                 self.metrics.wrote("node_status", error.category());

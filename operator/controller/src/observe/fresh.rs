@@ -46,7 +46,9 @@ impl Reader {
     }
 
     /// Reads everything about one node, consumers last: one that comes later than the Node was read is still seen.
-    pub(crate) async fn read(&self, name: &str) -> kube::Result<FreshView> {
+    ///
+    /// `permit` is given back before claims are waited for: those are listed once for all who wait.
+    pub(crate) async fn read(&self, name: &str, permit: impl Send) -> kube::Result<FreshView> {
         let node = Api::<SlimNode>::all(self.client.clone())
             .get_opt(name)
             .await?;
@@ -58,6 +60,7 @@ impl Reader {
             &format!("spec.nodeName={name}"),
         )
         .await?;
+        drop(permit);
         let claims = if self.dra_api {
             self.claims.list().await?
         } else {

@@ -58,7 +58,7 @@ impl<K, V> Default for Store<K, V> {
 }
 
 impl<K: Eq + Hash + Clone, V> Store<K, V> {
-    /// Takes a change in; returns the previous and whether there is a current object for each key that changed.
+    /// Takes a change in; returns each key that changed, with the object that was there before.
     pub(crate) fn apply(&mut self, change: Change<K, V>) -> Vec<(K, Option<V>)> {
         match change {
             Change::Restarted => {
@@ -114,6 +114,11 @@ impl<K: Eq + Hash + Clone, V> Store<K, V> {
     /// Forgets that a list has arrived, for a watch that is about to start over with other contents.
     pub(crate) const fn unsync(&mut self) {
         self.synced = false;
+    }
+
+    /// Goes on without a list that does not come.
+    pub(crate) const fn assume_synced(&mut self) {
+        self.synced = true;
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&V> {

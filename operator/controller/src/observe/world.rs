@@ -119,12 +119,14 @@ impl World {
                     return;
                 }
                 for (name, _) in self.records.apply(change) {
+                    self.dirty.objects |= self.records.get(&name).is_none();
                     self.dirty.nodes.insert(name);
                 }
             }
             Event::Pod(change) => {
                 for (key, previous) in self.pods.apply(change) {
                     let current = self.pods.get(&key).map(|pod| pod.node.clone());
+                    self.dirty.objects |= current.is_none();
                     let nodes = reindex(
                         &mut self.pods_on,
                         key,
@@ -179,15 +181,18 @@ impl World {
             }
             Event::Crd(change) => self.dirty.watches |= !self.crds.apply(change).is_empty(),
             Event::Rival { kind, change } => {
-                self.dirty.all_nodes |= !self
-                    .rivals
-                    .entry(kind)
-                    .or_default()
-                    .apply(change)
-                    .is_empty();
+                // Its CRD may be gone already; a store brought back by a late event would never be complete.
+                if let Some(store) = self.rivals.get_mut(kind) {
+                    self.dirty.all_nodes |= !store.apply(change).is_empty();
+                }
             }
-            // The engine counts and logs these.
-            Event::WatchFailed { .. } => {}
+            // The engine counts and logs these. A rival that cannot be listed must not stop everything else: the other
+            // evidence still stands guard.
+            Event::WatchFailed { kind, error: _ } => {
+                if let Some(store) = self.rivals.get_mut(kind) {
+                    store.assume_synced();
+                }
+            }
         }
     }
 
@@ -299,8 +304,14 @@ impl World {
         }
     }
 
-    /// Seconds since the fence, and since the advertisement, have been as they are.
-    pub(crate) fn held_for(&self, node: &str, vendor: Vendor, now: Instant) -> (u64, u64) {
+    /// Seconds since this very fence, and since the advertisement, have been as they are.
+    pub(crate) fn held_for(
+        &self,
+        node: &str,
+        vendor: Vendor,
+        fence: Option<i64>,
+        now: Instant,
+    ) -> (u64, u64) {
         let seen = self
             .seen
             .get(node)
@@ -310,7 +321,10 @@ impl World {
             since.map_or(0, |since| now.saturating_duration_since(since).as_secs())
         };
         (
-            age(seen.fence.map(|(_, since)| since)),
+            age(seen
+                .fence
+                .filter(|(term, _)| Some(*term) == fence)
+                .map(|(_, since)| since)),
             age(seen.advertised.map(|(_, since)| since)),
         )
     }
