@@ -222,7 +222,12 @@ where
     let behind = move || -> BoxFuture<'static, Result<Option<String>>> {
         let (api, known) = (api.clone(), known.clone());
         Box::pin(async move {
-            let items = api.list(&ListParams::default()).await?.items;
+            let items = match api.list(&ListParams::default()).await {
+                Ok(list) => list.items,
+                // A control plane without the DRA API has nothing of this kind to see.
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(error) => return Err(error.into()),
+            };
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
             let mut present = BTreeSet::new();
             for item in &items {

@@ -1,11 +1,16 @@
 //! I2: an owner's operand is never deselected or deleted while the vendor is in use on that node, as seen by the API and attested
 //! by the agent for this node UID, boot ID and term, after the fence went up.
 
+use std::time::Duration;
+
 use freehold_core::names;
 use freehold_core::vendor::Vendor;
 
 use super::{Findings, Moment};
 use crate::monitor::facts::{KeptSeen, NodeSeen, Object, PodSeen};
+
+/// From the answer to a write until the monitor hears of the object's new state, on a busy machine.
+const ANSWER_TO_EVENT: Duration = Duration::from_secs(5);
 
 pub(super) fn check(moment: &Moment<'_>, findings: &mut Findings) {
     match (&moment.fact.object, &moment.before) {
@@ -17,7 +22,7 @@ pub(super) fn check(moment: &Moment<'_>, findings: &mut Findings) {
                     (before.owner(vendor), before.cohort(vendor)),
                     (after.owner(vendor), after.cohort(vendor)),
                 );
-                if had.0.is_some() && had != has {
+                if had.0.is_some() && had != has && by_us(moment, before, after, vendor) {
                     deselected(moment, before, vendor, findings);
                 }
             }
@@ -41,6 +46,26 @@ pub(super) fn check(moment: &Moment<'_>, findings: &mut Findings) {
             _,
         ) => {}
     }
+}
+
+/// Whether the controller changed a node's labels; what others do to them is told of, and not its doing. A label that is set has
+/// a field manager; one that is gone has none, and then the audit log tells who wrote.
+fn by_us(moment: &Moment<'_>, before: &NodeSeen, after: &NodeSeen, vendor: Vendor) -> bool {
+    let keys = [names::owner_label(vendor), names::cohort_label(vendor)];
+    let mut changed = keys
+        .iter()
+        .filter(|key| before.labels.get(*key) != after.labels.get(*key));
+    changed.any(|key| {
+        if after.labels.contains_key(key) {
+            return after
+                .controller_fields
+                .contains(&format!("f:metadata/f:labels/f:{key}"));
+        }
+        moment.history.writes.iter().any(|write| {
+            let near = write.at.abs_diff(moment.fact.at) <= ANSWER_TO_EVENT;
+            near && !write.by_agent && write.resource == "nodes" && write.name == after.name
+        })
+    })
 }
 
 fn deselected(moment: &Moment<'_>, node: &NodeSeen, vendor: Vendor, findings: &mut Findings) {
