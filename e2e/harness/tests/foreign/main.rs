@@ -1,4 +1,4 @@
-//! Other parties, and clusters that lack something: found by evidence, told with names, nothing of theirs touched, and the node
+//! Other parties: found by evidence, told with names, nothing of theirs touched, and the node
 //! goes on by itself when they are gone. Real controller, real agents, a real control plane.
 
 #[path = "../fault/mod.rs"]
@@ -383,38 +383,4 @@ async fn silent_kubelets_lose_nothing(scenario: &Scenario) -> Result<()> {
         "holds: kubelets that all fall silent cost no node its owner, and no write is made (H30)"
     );
     Ok(())
-}
-
-/// H70: without `resource.k8s.io/v1` a DRA cohort says so, and the others go on.
-#[tokio::test(flavor = "multi_thread")]
-async fn without_the_dra_api_device_plugin_cohorts_go_on() -> Result<()> {
-    let options = Options {
-        api_server_flags: vec!["--runtime-config=resource.k8s.io/v1=false".into()],
-        feature_gates: vec![("DynamicResourceAllocation".into(), false)],
-        ..Options::named("no-dra")?
-    };
-    let cases = [
-        ("with-plugin", Owner::DevicePlugin),
-        ("with-dra", Owner::Dra),
-    ];
-    let nodes = cases.map(|(name, _)| (name.to_owned(), shape(name))).into();
-    let scenario = Scenario::start_with("no-dra", nodes, options, &controller()).await?;
-    intent(
-        &scenario,
-        "Wait",
-        &cases.map(|(name, owner)| Case::cohort(name, owner, &json!({}))),
-    )
-    .await?;
-    Case::new(&scenario, "with-plugin", Owner::DevicePlugin)
-        .held(Owner::DevicePlugin)
-        .await?;
-    let without = Case::new(&scenario, "with-dra", Owner::Dra);
-    without
-        .blocked(
-            Reason::DraApiUnavailable,
-            &["resource.k8s.io/v1", "cohort with-dra"],
-        )
-        .await?;
-    without.stays(None, 4).await?;
-    scenario.stop().await
 }
