@@ -203,7 +203,14 @@ async fn other_parties_are_found_by_evidence_and_nothing_of_theirs_is_touched() 
         a_rival_operator_is_a_conflict(&scenario, kind, plural, version).await?;
     }
     silent_kubelets_lose_nothing(&scenario).await?;
-    scenario.stop().await
+    // The label that was flipped by hand is what the monitor must have seen, and nothing else.
+    let verdict = scenario.end().await?;
+    let violations: Vec<String> = verdict.violations.iter().map(ToString::to_string).collect();
+    ensure!(
+        matches!(violations.as_slice(), [one] if one.contains("on config: deselected without a fence")),
+        "{violations:?}"
+    );
+    Ok(())
 }
 
 fn compute_domain_slice(node: &str) -> Value {
