@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use freehold_core::blocker::{Blocker, Kind};
 use freehold_core::summary::TenureOutcome;
 use freehold_core::tenure::Step;
 use freehold_core::vendor::Vendor;
@@ -12,7 +13,7 @@ use crate::decide::Verdict;
 use crate::observe::entry::NodeEntry;
 
 /// A step of a handover that nothing holds up is told once it has lasted for so many rests: with seven orders and the agent's
-/// answers, a status for each step would double what a handover writes.
+/// answers, a status for each step would double what a handover writes. What a node waits for is told soon.
 const PASSING_RESTS: u32 = 10;
 
 impl Engine {
@@ -112,7 +113,8 @@ impl Engine {
             since_s,
         };
         if known != Some(&outcome) {
-            let passing = known.is_some_and(|known| passes(known) && passes(&outcome));
+            let passing =
+                outcome.blocker.is_none() && passes(&outcome) && known.is_some_and(passes);
             *state.outcomes.get_mut(vendor) = Some(outcome);
             self.pacer.something_changed();
             self.teller.something_changed(now);
@@ -149,8 +151,12 @@ impl Engine {
     }
 }
 
-/// Whether a node passes through a step behind its fence, and nothing holds it up.
+/// Whether a node is on its way from one owner to the next, and no person has to act.
 fn passes(outcome: &TenureOutcome) -> bool {
+    let waits = |blocker: &Blocker| match blocker.reason.kind() {
+        Kind::Waiting => true,
+        Kind::Excluded | Kind::Blocked | Kind::Conflicted => false,
+    };
     match outcome.step {
         Step::Fence
         | Step::Drain
@@ -161,7 +167,7 @@ fn passes(outcome: &TenureOutcome) -> bool {
         | Step::HandWord
         | Step::Grant
         | Step::Verify
-        | Step::Unfence => outcome.blocker.is_none(),
+        | Step::Unfence => outcome.blocker.as_ref().is_none_or(waits),
         Step::None | Step::Discover | Step::Held | Step::Hold => false,
     }
 }
