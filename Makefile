@@ -37,7 +37,7 @@ demo-handover: binaries ## The second act: a live migration from the device plug
 .PHONY: test
 test: binaries ## Passes every test
 	@echo "testing on Kubernetes $(KUBERNETES_VERSION): the real kube-apiserver, etcd, kube-controller-manager and kube-scheduler"
-	$(CARGO) test --locked --workspace
+	$(CARGO) test --locked --workspace --no-fail-fast
 
 .PHONY: model
 model: tools ## Checks the ownership protocol exhaustively at its large size (minutes)

@@ -14,12 +14,13 @@ use serde_json::Value;
 use crate::intent_file::documents;
 
 /// Files of `config/install` that hold more than workloads.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     include_str!("../../../../config/install/namespaces.yaml"),
     include_str!("../../../../config/install/controller-rbac.yaml"),
     include_str!("../../../../config/install/agent-rbac.yaml"),
     include_str!("../../../../config/install/operand-rbac.yaml"),
     include_str!("../../../../config/install/policies/agent-report.yaml"),
+    include_str!("../../../../config/install/policies/cluster-deletion.yaml"),
     include_str!("../../../../config/install/policies/controller-nodes.yaml"),
     include_str!("../../../../config/install/policies/controller-objects.yaml"),
     include_str!("../../../../config/install/policies/node-marks.yaml"),
