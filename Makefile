@@ -45,7 +45,8 @@ model: tools ## Checks the ownership protocol exhaustively at its large size (mi
 
 .PHONY: bench
 bench: tools ## Prints figures: memory, rendering, planning
-	$(CARGO) build --locked --release --quiet -p freehold-controller -p freehold-agent
+	@echo "building optimised programs (many minutes the first time)"
+	@$(CARGO) build --locked --release --quiet -p freehold-controller -p freehold-agent -p freehold-cli
 	$(CARGO) run --locked --release --quiet -p freehold-e2e --bin freehold-bench
 
 .PHONY: generate
