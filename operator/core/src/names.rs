@@ -27,6 +27,10 @@ pub const AGENT_SERVICE_ACCOUNT: &str = "freehold-agent";
 /// Name of the only `AcceleratorCluster` that may exist.
 pub const SINGLETON: &str = "cluster";
 
+/// Kubernetes' label for who keeps an object; on every object that the controller keeps.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Value of [`MANAGED_BY_LABEL`]. It is a hint to look by, never proof: what is ours is told by the owner's UID.
+pub const MANAGED_BY: &str = "freehold";
 /// Label on operand and agent pods: `operand` or `agent`. The controller watches pods by it.
 pub const COMPONENT_LABEL: &str = "freehold.dev/component";
 /// Label on operand pods and DaemonSets: `nvidia` or `neuron`.

@@ -29,7 +29,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::interlock::AGENT_BINARY;
-use crate::meta::{APP_COMPONENT, APP_NAME, MANAGED_BY, MANAGER};
+use crate::meta::{APP_COMPONENT, APP_NAME};
 use crate::pod::{self, HostPathType};
 use crate::{AGENT_NAME, Settings, meta};
 
@@ -54,7 +54,7 @@ pub(crate) fn render(cohorts: &[CohortPlan], settings: &Settings) -> DaemonSet {
         (names::COMPONENT_LABEL, COMPONENT),
         (APP_NAME, AGENT_NAME),
         (APP_COMPONENT, COMPONENT),
-        (MANAGED_BY, MANAGER),
+        (names::MANAGED_BY_LABEL, names::MANAGED_BY),
     ]);
     let host_paths = HostPaths::of(cohorts, settings);
     let mut volumes: Vec<Volume> = host_paths.0.iter().map(HostPath::volume).collect();

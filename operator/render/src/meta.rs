@@ -9,14 +9,10 @@ use serde::Serialize;
 
 use crate::{Settings, hash};
 
-/// Kubernetes' label for who keeps an object.
-pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// Kubernetes' label for a part of an application.
 pub(crate) const APP_COMPONENT: &str = "app.kubernetes.io/component";
 /// Kubernetes' label for an application.
 pub(crate) const APP_NAME: &str = "app.kubernetes.io/name";
-/// Value of [`MANAGED_BY`].
-pub(crate) const MANAGER: &str = "freehold";
 
 /// A label or annotation map from pairs.
 pub(crate) fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
@@ -33,7 +29,7 @@ pub(crate) fn object(
     mut labels: BTreeMap<String, String>,
     settings: &Settings,
 ) -> ObjectMeta {
-    labels.insert(MANAGED_BY.into(), MANAGER.into());
+    labels.insert(names::MANAGED_BY_LABEL.into(), names::MANAGED_BY.into());
     ObjectMeta {
         name: Some(name.into()),
         namespace: namespace.map(Into::into),

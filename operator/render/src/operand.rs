@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
-use crate::meta::{APP_COMPONENT, APP_NAME, MANAGED_BY, MANAGER};
+use crate::meta::{APP_COMPONENT, APP_NAME};
 use crate::{
     KUBELET_ROOT_ANNOTATION, RenderedOperand, Settings, hash, interlock, meta, neuron,
     nvidia_device_plugin, nvidia_dra, pod,
@@ -180,7 +180,7 @@ fn labels(plan: &CohortPlan, parts: &Parts) -> BTreeMap<String, String> {
         (names::COHORT_LABEL, &plan.cohort.name),
         (APP_NAME, parts.name),
         (APP_COMPONENT, parts.component),
-        (MANAGED_BY, MANAGER),
+        (names::MANAGED_BY_LABEL, names::MANAGED_BY),
     ])
 }
 

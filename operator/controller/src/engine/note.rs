@@ -80,16 +80,7 @@ impl Engine {
             .map(|blocker| blocker.reason);
         let known = state.outcomes.get(vendor).as_ref();
         let since_s = match known {
-            Some(known)
-                if (
-                    known.step,
-                    known
-                        .blocker
-                        .as_ref()
-                        .or(known.excluded.as_ref())
-                        .map(|b| b.reason),
-                ) == (decision.step, why) =>
-            {
+            Some(known) if (known.step, known.why().map(|b| b.reason)) == (decision.step, why) => {
                 known.since_s
             }
             // After a restart the clock goes on from what was last told.

@@ -64,11 +64,7 @@ impl Engine {
                     .status
                     .as_ref()
                     .and_then(|status| status.tenures.vendor(*vendor));
-                let why = outcome
-                    .blocker
-                    .as_ref()
-                    .or(outcome.excluded.as_ref())
-                    .map(|blocker| blocker.reason);
+                let why = outcome.why().map(|blocker| blocker.reason);
                 let same = told.is_some_and(|told| {
                     told.step == outcome.step && told.reason == why && told.owner == outcome.owner
                 });
@@ -167,11 +163,7 @@ impl Engine {
             let owner = outcome
                 .owner
                 .map_or("none", freehold_core::vendor::Owner::word);
-            let why = outcome
-                .blocker
-                .as_ref()
-                .or(outcome.excluded.as_ref())
-                .map(|blocker| blocker.reason);
+            let why = outcome.why().map(|blocker| blocker.reason);
             (outcome.vendor, owner, outcome.step, why)
         }));
         let status = match &wanted.problems {

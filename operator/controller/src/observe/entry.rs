@@ -324,7 +324,7 @@ impl Managed {
     pub(crate) fn new(metadata: &ObjectMeta) -> Option<Self> {
         let empty = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&empty);
-        (labels.get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY))
+        (labels.get(names::MANAGED_BY_LABEL).map(String::as_str) == Some(names::MANAGED_BY))
             .then(|| Self::of(metadata))
     }
 
@@ -348,8 +348,3 @@ impl Managed {
         }
     }
 }
-
-/// Label on every object that the controller keeps.
-pub(crate) const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
-/// Its value.
-pub(crate) const MANAGED_BY: &str = "freehold";

@@ -18,10 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinHandle;
 
-use super::entry::{
-    DaemonSetEntry, LabelKeys, MANAGED_BY, MANAGED_BY_LABEL, Managed, NodeEntry, PodEntry,
-    SliceEntry,
-};
+use super::entry::{DaemonSetEntry, LabelKeys, Managed, NodeEntry, PodEntry, SliceEntry};
 use super::slim::{SlimDaemonSet, SlimNode, SlimPod, SlimSlice};
 use super::store::Change;
 
@@ -279,7 +276,11 @@ impl Watches {
 const PAGE: u32 = 100;
 
 fn managed() -> watcher::Config {
-    watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY}"))
+    watcher::Config::default().labels(&format!(
+        "{}={}",
+        names::MANAGED_BY_LABEL,
+        names::MANAGED_BY
+    ))
 }
 
 async fn forward<K, F>(

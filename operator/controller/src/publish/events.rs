@@ -47,7 +47,7 @@ impl Events {
 }
 
 fn event(outcome: &TenureOutcome) -> Event {
-    let why = outcome.blocker.as_ref().or(outcome.excluded.as_ref());
+    let why = outcome.why();
     let subject = match (&outcome.cohort, outcome.owner) {
         (Some(cohort), Some(owner)) => {
             format!("{} of cohort {cohort} under {owner}", outcome.vendor)

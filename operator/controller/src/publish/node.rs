@@ -70,7 +70,7 @@ fn same(
 }
 
 fn tenure(outcome: &TenureOutcome) -> TenureStatus {
-    let why = outcome.blocker.as_ref().or(outcome.excluded.as_ref());
+    let why = outcome.why();
     TenureStatus {
         cohort: outcome.cohort.clone(),
         owner: outcome.owner,

@@ -49,6 +49,14 @@ pub struct TenureOutcome {
     pub since_s: i64,
 }
 
+impl TenureOutcome {
+    /// What to say about the node: why it does not go on, or else why it is left out.
+    #[must_use]
+    pub fn why(&self) -> Option<&Blocker> {
+        self.blocker.as_ref().or(self.excluded.as_ref())
+    }
+}
+
 /// One cohort's numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
