@@ -10,6 +10,7 @@
 //! | [`report`] | what a node's agent says about its host |
 //! | [`catalogue`] | what is known about operands, instance types, exclusions and version floors |
 //! | [`assign`] | which cohort, if any, a node belongs to for a vendor |
+//! | [`geometry`] | which MIG instances fit a board, and where each one goes |
 //! | [`expect`] | what the owner must advertise, given the inventory and the layout |
 //! | [`tenure`] | the ownership protocol: facts to at most one guarded write |
 //! | [`rollout`] | which nodes may start a change now |
@@ -21,6 +22,7 @@ pub mod assign;
 pub mod blocker;
 pub mod catalogue;
 pub mod expect;
+pub mod geometry;
 pub mod intent;
 pub mod names;
 pub mod report;

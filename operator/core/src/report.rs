@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::geometry::Board;
 use crate::vendor::{Owner, Vendor};
 
 /// A MIG profile and how many instances of it.
@@ -198,4 +199,47 @@ pub struct LayoutReport {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 2))]
     pub logical_neuron_core: Option<i32>,
+    /// MIG profiles that the driver offers, one entry for each kind of board, as the node's shaper read them. At most 2 kinds;
+    /// empty without a shaper.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub boards: Vec<Board>,
+    /// Where the shaper stands with the ordered layout; absent without a shaper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shaping: Option<Shaping>,
+}
+
+/// What the node's shaper says about the layout it was ordered to make.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Shaping {
+    /// Where it stands.
+    pub outcome: ShapingOutcome,
+    /// What was found, in the shaper's or the driver's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    pub message: Option<String>,
+}
+
+/// Where a shaper stands.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+pub enum ShapingOutcome {
+    /// No layout was ordered: the geometry is left as it is.
+    Idle,
+    /// The ordered layout is in force, verified in this boot.
+    InForce,
+    /// Not decided yet: the order has not been looked at in this boot, or the change is under way.
+    Working,
+    /// The geometry differs, and an operand (or a process) holds the devices. Nothing was changed.
+    Busy,
+    /// The board cannot have this layout. Nothing was changed.
+    Infeasible,
+    /// A mode change waits for a GPU reset.
+    ResetRequired,
+    /// A mode change waits for the host to restart.
+    RebootRequired,
+    /// The driver refused; the former geometry was restored where it could be.
+    Failed,
 }

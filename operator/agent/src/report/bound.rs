@@ -136,7 +136,7 @@ mod tests {
             layout: LayoutReport {
                 mig_enabled_gpus: 16,
                 mig: mig.collect(),
-                logical_neuron_core: None,
+                ..LayoutReport::default()
             },
             ..VendorReport::default()
         }

@@ -47,7 +47,7 @@ fn gpus(devices: i32, enabled: i32, mig: &[(&str, &[(&str, i32)])]) -> VendorRep
                 .iter()
                 .map(|(minor, given)| ((*minor).to_owned(), instances(given)))
                 .collect(),
-            logical_neuron_core: None,
+            ..LayoutReport::default()
         },
         ..VendorReport::default()
     }

@@ -268,7 +268,7 @@ fn each_missing_precondition_is_named_and_holds_the_node_owned_or_not() {
                             )
                         })
                         .collect(),
-                    logical_neuron_core: None,
+                    ..LayoutReport::default()
                 };
             },
         ),
