@@ -37,4 +37,5 @@ pub mod kubelet;
 pub mod protocol;
 pub mod reading;
 pub mod report;
+pub mod shape;
 pub mod witness;

@@ -1,0 +1,3 @@
+//! Shaping: the node's geometry made what was ordered.
+
+pub mod engine;
