@@ -1,6 +1,7 @@
 //! Facts about operands, floors, instance types, exclusions and images, as data. Each row carries its reason and source, since
 //! published support statements contradict each other and change: a new fact is a new row, not a new `if`.
 
+mod boards;
 mod exclusions;
 mod foreign;
 mod hardware;
@@ -9,6 +10,7 @@ mod operands;
 mod taints;
 mod version;
 
+pub use boards::{PUBLISHED_BOARDS, PublishedBoard, published_board};
 pub use exclusions::{EXCLUSIONS, Exclusion, LabelTest, exclusion, exclusion_terms};
 pub use foreign::{KNOWN_IMAGES, KnownImage, foreign_daemon_set};
 pub use hardware::{

@@ -8,6 +8,16 @@
 //! | [`Profile`], [`Board`] | one row of a board's table, and the table with the GPUs that share it |
 //! | [`Placement`] | where an instance is, in memory units of its board |
 //! | [`Instance`] | an instance that exists |
+//! | [`Request`] | what a layout asks for: a profile's name, or its share of the board |
+//! | [`Plan`], [`Refusal`] | what to destroy and create on one GPU ([`plan`]), or why there is no way |
+
+mod plan;
+mod request;
+mod solve;
+
+pub use plan::{Plan, Refusal, feasible, offered, plan};
+pub use request::{Request, RequestError, Share, units};
+pub use solve::{Impossible, MAX_TRIES};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
