@@ -47,6 +47,7 @@ model: tools ## Checks the ownership protocol exhaustively at its large size (mi
 bench: tools ## Prints figures: memory, rendering, planning
 	@echo "building optimised programs (many minutes the first time)"
 	@$(CARGO) build --locked --release --quiet -p freehold-controller -p freehold-agent -p freehold-cli
+	$(CARGO) run --locked --release --quiet -p freehold-core --example geometry
 	$(CARGO) run --locked --release --quiet -p freehold-e2e --bin freehold-bench
 
 .PHONY: generate

@@ -135,3 +135,54 @@ impl Search<'_> {
         Err(Impossible::NoArrangement)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::PUBLISHED_BOARDS;
+
+    #[test]
+    fn a_placement_is_a_mask_of_its_units_up_to_the_64th() {
+        let mask = |start, size| Placement { start, size }.mask();
+        assert_eq!(mask(0, 1), Some(1));
+        assert_eq!(mask(4, 4), Some(0b1111_0000));
+        assert_eq!(mask(0, 64), Some(u64::MAX));
+        assert_eq!(mask(63, 1), Some(1 << 63));
+        assert_eq!((mask(63, 2), mask(0, 65), mask(3, 0)), (None, None, None));
+    }
+
+    /// Every multiset within the rows' highest counts.
+    fn multisets(profiles: &[Profile]) -> Vec<BTreeMap<usize, u32>> {
+        let start = vec![BTreeMap::new()];
+        profiles
+            .iter()
+            .enumerate()
+            .fold(start, |all, (row, profile)| {
+                let with = |set: &BTreeMap<usize, u32>, count: u32| {
+                    let mut set = set.clone();
+                    set.extend((count > 0).then_some((row, count)));
+                    set
+                };
+                let counts = 0..=u32::from(profile.max);
+                all.iter()
+                    .flat_map(|set| counts.clone().map(|count| with(set, count)))
+                    .collect()
+            })
+    }
+
+    #[test]
+    fn the_bound_is_a_hundred_times_what_any_published_board_needs() {
+        let mut worst = 0;
+        for board in PUBLISHED_BOARDS {
+            let profiles = board.profiles();
+            for wanted in multisets(&profiles) {
+                let mut tries = MAX_TRIES;
+                let answer = place(&profiles, 0, &wanted, &mut tries);
+                assert_ne!(answer, Err(Impossible::Undecided), "{}", board.name);
+                worst = worst.max(MAX_TRIES - tries);
+            }
+        }
+        println!("the longest search over every published board takes {worst} tries");
+        assert!(worst * 100 < MAX_TRIES, "{worst}");
+    }
+}
