@@ -16,6 +16,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
+use crate::host::{BOOT_ID, Host};
 use crate::interlock::hold::Hold;
 use crate::interlock::started;
 use crate::protocol::DEFAULT_SOCKET;
@@ -23,6 +24,9 @@ use crate::reading::Witness;
 use crate::report::identity::{self, DEFAULT_TOKEN_FILE};
 use crate::report::link::Socket;
 use crate::report::{Reporter, backoff::Backoff};
+use crate::shape::engine::Engine;
+use crate::shape::lnc::Lnc;
+use crate::shape::shaper::Shaper;
 use crate::{kubelet, witness};
 
 /// The node side of Freehold.
@@ -76,6 +80,25 @@ enum Command {
         /// The mark for `held`.
         #[arg(long, default_value = "/run/freehold/held")]
         started: PathBuf,
+        /// Also wait until the ordered layout is in force, verified by the node's shaper in this boot.
+        #[arg(long)]
+        shaped: bool,
+        /// Where the kernel says which boot this is.
+        #[arg(long, default_value = BOOT_ID, requires = "shaped")]
+        boot_id_file: PathBuf,
+    },
+    /// Make the geometry that was ordered on this node, while no operand is alive. For NVIDIA it needs the driver and its
+    /// privileges; for Neuron one writable directory.
+    Shaper {
+        /// nvidia or neuron.
+        #[arg(long, value_parser = parse_vendor)]
+        vendor: Vendor,
+        /// The vendor's directory with lock, order and answer.
+        #[arg(long)]
+        state_dir: PathBuf,
+        /// Where the host's paths are mounted.
+        #[arg(long, default_value = "/host")]
+        host_root: PathBuf,
     },
     /// Exit 0 if, and only if, a living `hold` made this mark.
     Held {
@@ -148,12 +171,34 @@ impl Command {
                 owner,
                 state_dir,
                 started,
+                shaped,
+                boot_id_file,
             } => {
                 Hold {
                     vendor,
                     owner,
                     directory: state_dir,
                     mark: started,
+                    shaped: shaped.then_some(boot_id_file),
+                }
+                .run(stop)
+                .await;
+            }
+            Self::Shaper {
+                vendor,
+                state_dir,
+                host_root,
+            } => {
+                let host = Host::new(host_root);
+                let engine: Box<dyn Engine> = match vendor {
+                    Vendor::Nvidia => anyhow::bail!("no engine for {vendor}"),
+                    Vendor::Neuron => Box::new(Lnc::new(host.clone())),
+                };
+                Shaper {
+                    vendor,
+                    directory: state_dir,
+                    host,
+                    engine,
                 }
                 .run(stop)
                 .await;

@@ -6,6 +6,8 @@
 //!   `status.report` when something changed.
 //! - [`interlock`] is the sidecar of every operand pod: the operand starts only while its sidecar holds the node's lock for
 //!   the vendor and the owner word is its own.
+//! - [`shape`] makes the node's geometry what was ordered, where a cohort orders one. It alone may touch the devices, and speaks
+//!   to nobody.
 //!
 //! Everything the witness reads hangs below a host root ([`host::Host`]), so that the same code runs on a real node and on a
 //! tree of files. What such a tree holds is what a node holds:
@@ -25,6 +27,7 @@
 //! | `/var/run/cdi/` | per-claim CDI files |
 //! | `/sys/fs/cgroup/` | pod cgroups, v1 or v2 |
 //! | `/var/lib/freehold/<vendor>/{lock,owner,order}` | the interlock |
+//! | `/var/lib/freehold/<vendor>/{layout,shaped}` | the ordered geometry, and what the shaper says to it |
 //!
 //! A kubelet root counts as one only where it has a `pods` directory; with none at all, and without the device-plugin
 //! directory, "nothing is in use" would be a guess and is not said.

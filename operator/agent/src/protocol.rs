@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 
 use crate::interlock::order::{Order, Outcome};
+use crate::shape::order::LayoutOrder;
 
 /// Where the socket is unless told otherwise: in a volume that only the agent pod's own containers share.
 pub const DEFAULT_SOCKET: &str = "/run/freehold/witness.sock";
@@ -20,6 +21,9 @@ pub struct Request {
     /// At most one for each vendor.
     #[serde(default)]
     pub orders: Vec<Order>,
+    /// Layouts to make, for each vendor that the spec speaks of.
+    #[serde(default)]
+    pub layouts: PerVendor<Option<LayoutOrder>>,
 }
 
 /// The answer.
@@ -69,6 +73,9 @@ pub struct Part {
     /// What became of the order, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<Outcome>,
+    /// What became of the order about its geometry, if there was one. Taken is not made: see the report for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout_order: Option<Outcome>,
 }
 
 /// A message that is not one.

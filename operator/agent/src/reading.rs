@@ -10,8 +10,9 @@ use crate::host::{Host, ReadError, inventory};
 use crate::interlock::{order, word};
 use crate::kubelet::{self, Usage, sockets};
 use crate::protocol::{Part, Reading, Request};
+use crate::shape;
+use crate::shape::told::Told;
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Most errors kept; a report takes five.
 const MAX_ERRORS: usize = 16;
 
@@ -40,7 +41,8 @@ impl Witness {
         self.host.at(&state_path(vendor))
     }
 
-    /// Tries the orders, then reads the host.
+    /// Tries the orders about the word, reads the host, tries the orders about the geometry by what was read, and reads what the
+    /// shaper says to those.
     #[must_use]
     pub fn observe(&self, request: &Request) -> Reading {
         let outcome_of = |vendor| {
@@ -49,25 +51,19 @@ impl Witness {
         };
         let outcomes = PerVendor::from_fn(outcome_of);
         let mut errors = Vec::new();
-        let boot_id = match self.host.text(BOOT_ID) {
-            Ok(Some(id)) => id,
-            Ok(None) => {
-                errors.push(ReadError::new(BOOT_ID, "no such file"));
-                String::new()
-            }
-            Err(error) => {
-                errors.push(error);
-                String::new()
-            }
-        };
+        let boot_id = self.host.boot_id().unwrap_or_else(|error| {
+            errors.push(error);
+            String::new()
+        });
         let usage = kubelet::usage(&self.host, &self.kubelet_roots, &boot_id, &mut errors);
         let mut part = |vendor| self.part(vendor, usage.get(vendor), &mut errors);
         let mut parts = PerVendor {
             nvidia: part(Vendor::Nvidia),
             neuron: part(Vendor::Neuron),
         };
-        self.add_devices(&mut parts, &mut errors);
         self.add_sockets(&mut parts, &mut errors);
+        self.order_layouts(&mut parts, request);
+        self.add_devices(&mut parts, &boot_id, &mut errors);
         let PerVendor { nvidia, neuron } = parts;
         let mut errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         errors.dedup();
@@ -103,11 +99,28 @@ impl Witness {
                 ..VendorReport::default()
             },
             order: None,
+            layout_order: None,
         }
     }
 
-    fn add_devices(&self, parts: &mut PerVendor<Part>, errors: &mut Vec<ReadError>) {
-        let devices = inventory::devices(&self.host, errors);
+    /// Leaves ordered layouts for the shaper. By now the part says whether anything is in use.
+    fn order_layouts(&self, parts: &mut PerVendor<Part>, request: &Request) {
+        for vendor in Vendor::ALL {
+            if let Some(order) = request.layouts.get(vendor) {
+                let part = parts.get_mut(vendor);
+                let directory = self.state_directory(vendor);
+                let idle = part.report.in_use.is_idle();
+                part.layout_order = Some(shape::order::obey(&directory, order, idle));
+            }
+        }
+    }
+
+    fn add_devices(&self, parts: &mut PerVendor<Part>, boot_id: &str, errors: &mut Vec<ReadError>) {
+        let told = PerVendor::from_fn(|vendor| {
+            let directory = self.state_directory(vendor);
+            Told::read(&directory, &state_path(vendor), boot_id, errors)
+        });
+        let devices = inventory::devices(&self.host, told.nvidia.profiles(), errors);
         let instance_type = inventory::instance_type(&self.host).unwrap_or_else(|error| {
             errors.push(error);
             None
@@ -118,6 +131,7 @@ impl Witness {
             part.report.pci_devices = devices.pci;
             part.report.inventory = devices.inventory.clone();
             part.report.layout = devices.layout.clone();
+            told.get(vendor).add_to(&mut part.report.layout);
             part.report.instance_type.clone_from(&instance_type);
         }
     }

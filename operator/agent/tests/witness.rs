@@ -457,6 +457,7 @@ fn an_order_is_carried_out_before_the_reading_and_refused_while_an_operand_is_al
             object_uid: "an-3".into(),
             generation,
         }],
+        ..Request::default()
     };
     let reading = ask(&node.socket, &order(Owner::DevicePlugin, 1));
     assert_eq!(reading.neuron.order, Some(Outcome::InForce));

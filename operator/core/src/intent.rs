@@ -180,7 +180,8 @@ pub enum MigStrategy {
 }
 
 /// Wanted node-side geometry.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Layout {
     /// MIG instances for GPUs. Later entries win where two name the same GPU, as in the order written.
     Mig(Vec<MigLayout>),
@@ -189,7 +190,8 @@ pub enum Layout {
 }
 
 /// MIG instances wanted on some GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct MigLayout {
     /// GPU minor numbers; `None` is every GPU of the node.
     pub gpus: Option<BTreeSet<u32>>,

@@ -145,7 +145,7 @@ impl std::fmt::Display for Owner {
 }
 
 /// One value for each vendor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PerVendor<T> {
     /// NVIDIA's.
     pub nvidia: T,

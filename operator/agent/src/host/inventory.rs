@@ -3,7 +3,7 @@
 use freehold_core::report::{Inventory, LayoutReport};
 use freehold_core::vendor::{PerVendor, Vendor};
 
-use super::mig::{MigProfiles, Unnamed};
+use super::mig::MigProfiles;
 use super::{Host, ReadError, mig, neuron, nvidia, pci};
 
 /// Longest instance type kept: the API's bound.
@@ -28,10 +28,13 @@ impl Devices {
     }
 }
 
-/// Both vendors' devices. What cannot be read is left empty and named in `errors`.
-pub fn devices(host: &Host, errors: &mut Vec<ReadError>) -> PerVendor<Devices> {
+/// Both vendors' devices, MIG instances named by `profiles`. What cannot be read is left empty and named in `errors`.
+pub fn devices(
+    host: &Host,
+    profiles: &dyn MigProfiles,
+    errors: &mut Vec<ReadError>,
+) -> PerVendor<Devices> {
     let pci = noted(errors, PerVendor::default(), || pci::count(host));
-    let profiles: &dyn MigProfiles = &Unnamed;
     PerVendor::from_fn(|vendor| {
         let (inventory, layout) = match vendor {
             Vendor::Nvidia => {

@@ -78,6 +78,22 @@ pub fn layout(host: &Host, profiles: &dyn MigProfiles) -> Result<LayoutReport, R
     Ok(layout)
 }
 
+/// Every GPU instance and its compute instances, for telling whether anything changed: GPU, GPU instance, compute instances.
+///
+/// # Errors
+/// As [`layout`].
+pub fn instances(host: &Host) -> Result<Vec<(GpuInstance, Vec<u32>)>, ReadError> {
+    let mut found = Vec::new();
+    for gpu in numbered(host, CAPABILITIES, "gpu")? {
+        let directory = format!("{CAPABILITIES}/gpu{gpu}/mig");
+        for id in numbered(host, &directory, "gi")? {
+            let devices = numbered(host, &format!("{directory}/gi{id}"), "ci")?;
+            found.push((GpuInstance { gpu, id }, devices));
+        }
+    }
+    Ok(found)
+}
+
 /// The numbers N of the entries `<prefix>N` in a directory.
 fn numbered(host: &Host, directory: &str, prefix: &str) -> Result<Vec<u32>, ReadError> {
     let names = host.names(directory)?.unwrap_or_default();

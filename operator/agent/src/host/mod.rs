@@ -16,6 +16,9 @@ pub const MAX_RECORD_BYTES: u64 = 16 << 20;
 /// Largest procfs, sysfs or setting file that is read.
 pub const MAX_SMALL_BYTES: u64 = 16 << 10;
 
+/// The kernel's name for the present boot.
+pub const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// A file or directory that is there and could not be read, or is not what it should be. The path is the host's own.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {problem}")]
@@ -85,6 +88,18 @@ impl Host {
         Ok(self
             .bytes(path, MAX_SMALL_BYTES)?
             .map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned()))
+    }
+
+    /// The boot ID.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is empty.
+    pub fn boot_id(&self) -> Result<String, ReadError> {
+        match self.text(BOOT_ID)? {
+            Some(id) if !id.is_empty() => Ok(id),
+            Some(_) => Err(ReadError::new(BOOT_ID, "empty")),
+            None => Err(ReadError::new(BOOT_ID, "no such file")),
+        }
     }
 
     /// Names in a directory, sorted; `None` when it does not exist.

@@ -6,13 +6,13 @@ use freehold_core::report::{Inventory, LayoutReport, Model};
 
 use super::inventory::noted;
 use super::{Host, ReadError};
+use crate::shape::lnc::file::KEYS;
 
-const DEVICES: &str = "/sys/devices/virtual/neuron_device";
+/// One entry for each device.
+pub const DEVICES: &str = "/sys/devices/virtual/neuron_device";
 const MODULE: &str = "/sys/module/neuron";
 /// The node's setting; AWS documents it for launch templates.
-const LNC_FILE: &str = "/opt/aws/neuron/logical_nc_config";
-/// Keys of the setting: the documented one and its older alias.
-const LNC_KEYS: [&str; 2] = ["NEURON_LOGICAL_NC_CONFIG", "NEURON_RT_VIRTUAL_CORE_SIZE"];
+pub const LNC_FILE: &str = "/opt/aws/neuron/logical_nc_config";
 
 /// Driver, devices and the Logical NeuronCore setting in force.
 pub fn inventory(host: &Host, errors: &mut Vec<ReadError>) -> (Inventory, LayoutReport) {
@@ -165,7 +165,7 @@ fn parse_lnc(text: &str) -> BTreeSet<String> {
         .map(str::trim)
         .filter(|line| !line.starts_with('#'))
     {
-        for key in LNC_KEYS {
+        for key in KEYS {
             for piece in line.split(key).skip(1) {
                 let Some(value) = piece.trim_start().strip_prefix('=') else {
                     continue;

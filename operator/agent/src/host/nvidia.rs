@@ -6,7 +6,8 @@ use freehold_core::report::{Inventory, Model};
 
 use super::{Host, ReadError};
 
-const VERSION: &str = "/proc/driver/nvidia/version";
+/// The driver's version; there while the driver is loaded.
+pub const VERSION: &str = "/proc/driver/nvidia/version";
 const GPUS: &str = "/proc/driver/nvidia/gpus";
 const MODULE: &str = "/sys/module/nvidia";
 

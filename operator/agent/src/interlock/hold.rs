@@ -8,6 +8,7 @@ use freehold_core::vendor::{Owner, Vendor};
 
 use super::lock::Lock;
 use super::{started, word};
+use crate::shape::gate;
 
 /// How often a waiting sidecar looks again. The operand's start waits for it, and a look costs three system calls.
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,6 +26,8 @@ pub struct Hold {
     pub directory: PathBuf,
     /// The mark for the startup probe.
     pub mark: PathBuf,
+    /// Where the cohort wants a layout: the file with the boot ID in which the layout must be verified.
+    pub shaped: Option<PathBuf>,
 }
 
 impl Hold {
@@ -93,12 +96,15 @@ impl Hold {
         let (vendor, directory) = (self.vendor.key(), self.directory.display());
         // Looked at before the lock is tried, so that pods of the wrong owner never stand in the way of those who may.
         self.has_word()?;
+        // Likewise for the geometry: the shaper needs the lock to make it.
+        self.is_shaped()?;
         let lock = Lock::try_take(&self.directory)
             .map_err(|error| {
                 format!("the lock of {vendor} in {directory} cannot be taken: {error}")
             })?
             .ok_or_else(|| format!("another process of this node holds the lock of {vendor}"))?;
         self.has_word()?;
+        self.is_shaped()?;
         started::put(&self.mark)
             .map_err(|error| format!("{} cannot be written: {error}", self.mark.display()))?;
         Ok(lock)
@@ -119,6 +125,12 @@ impl Hold {
             })?;
         }
         self.has_word()
+    }
+
+    fn is_shaped(&self) -> Result<(), String> {
+        self.shaped.as_deref().map_or(Ok(()), |boot_id_file| {
+            gate::verified(&self.directory, boot_id_file)
+        })
     }
 
     fn has_word(&self) -> Result<(), String> {

@@ -23,8 +23,13 @@ impl Lock {
     /// # Errors
     /// When the file cannot be made, opened or locked.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
+        Self::try_take_named(directory, LOCK_FILE)
+    }
+
+    /// The same with a file of another name: another lock.
+    pub(crate) fn try_take_named(directory: &Path, name: &str) -> io::Result<Option<Self>> {
         fs::create_dir_all(directory)?;
-        let path = directory.join(LOCK_FILE);
+        let path = directory.join(name);
         loop {
             let file = OpenOptions::new()
                 .read(true)

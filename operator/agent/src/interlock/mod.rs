@@ -3,7 +3,8 @@
 //! In one directory per vendor, `/var/lib/freehold/<vendor>/`, lie
 //! - `lock`: locked (`flock`) by the sidecar of the one operand pod that may run, for as long as the pod lives;
 //! - `owner`: the owner word, `device-plugin` or `dra` and a newline; absent while nobody may run;
-//! - `order`: which order put the word there, so that an older one, late from a forgotten agent, is refused.
+//! - `order`: which order put the word there, so that an older one, late from a forgotten agent, is refused;
+//! - `layout` and `shaped`, where the node's geometry was ordered: see [`crate::shape`].
 //!
 //! An operand starts only while its sidecar holds the lock *and* the word is its own ([`hold`]); the word changes only while
 //! the changer holds the lock ([`order`]), that is, while no operand is alive. The lock dies with its process, whatever kills
@@ -20,7 +21,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Replaces a file so that a reader, or a crash at any point, finds the old content or the new, whole.
-fn replace(directory: &Path, name: &str, content: &str) -> io::Result<()> {
+pub(crate) fn replace(directory: &Path, name: &str, content: &str) -> io::Result<()> {
     let draft = directory.join(format!(".{name}.new"));
     let written = (|| {
         let mut file = File::create(&draft)?;

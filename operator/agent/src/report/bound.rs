@@ -24,12 +24,16 @@ pub fn within(mut report: NodeReport) -> NodeReport {
         }
     }
     // Each step gives up what a person misses least.
-    let steps: [fn(&mut NodeReport); 5] = [
+    let steps: [fn(&mut NodeReport); 8] = [
         |report| each_part_keeps(report, 2, 4, 96),
         |report| shorten(report, 3, 192),
         |report| each_part_keeps(report, 1, 1, 64),
         |report| shorten(report, 1, 128),
         |report| each_part_names(report, 4, 40),
+        |report| each_shaper_says(report, 96),
+        |report| each_part_names(report, 2, 24),
+        // Last: without them a new layout has to wait, and with them cut short one would be judged wrongly.
+        without_boards,
     ];
     for step in steps {
         if size(&report) <= MAX_REPORT {
@@ -82,6 +86,26 @@ fn each_part_names(report: &mut NodeReport, models: usize, length: usize) {
     }
 }
 
+fn each_shaper_says(report: &mut NodeReport, length: usize) {
+    for vendor in Vendor::ALL {
+        let part = report.vendor_mut(vendor).as_mut();
+        if let Some(message) = part
+            .and_then(|part| part.layout.shaping.as_mut())
+            .and_then(|shaping| shaping.message.as_mut())
+        {
+            cut(message, length);
+        }
+    }
+}
+
+fn without_boards(report: &mut NodeReport) {
+    for vendor in Vendor::ALL {
+        if let Some(part) = report.vendor_mut(vendor) {
+            part.layout.boards.clear();
+        }
+    }
+}
+
 /// Keeps the first characters, and shows that there were more.
 fn cut(text: &mut String, length: usize) {
     if text.chars().count() > length {
@@ -95,8 +119,10 @@ fn cut(text: &mut String, length: usize) {
 
 #[cfg(test)]
 mod tests {
+    use freehold_core::geometry::{Board, Profile};
     use freehold_core::report::{
-        InUse, Inventory, LayoutReport, MigProfileCount, Model, VendorReport,
+        InUse, Inventory, LayoutReport, MigProfileCount, Model, Shaping, ShapingOutcome,
+        VendorReport,
     };
 
     use super::*;
@@ -183,6 +209,104 @@ mod tests {
             bounded,
             "bounding twice changes nothing"
         );
+    }
+
+    /// The two longest tables that are known, as boards of two families print them (NVIDIA MIG user guide).
+    const RTX_PRO_6000: [&str; 11] = [
+        "1g.24gb",
+        "1g.24gb+me",
+        "1g.24gb+gfx",
+        "1g.24gb+me.all",
+        "1g.24gb-me",
+        "2g.48gb",
+        "2g.48gb+gfx",
+        "2g.48gb+me.all",
+        "2g.48gb-me",
+        "4g.96gb",
+        "4g.96gb+gfx",
+    ];
+    const H200: [&str; 7] = [
+        "1g.18gb",
+        "1g.18gb+me",
+        "1g.35gb",
+        "2g.35gb",
+        "3g.71gb",
+        "4g.71gb",
+        "7g.141gb",
+    ];
+
+    fn board(gpus: std::ops::Range<u32>, names: &[&str]) -> Board {
+        let row = |(name, id): (&&str, u32)| Profile {
+            name: (*name).to_owned(),
+            id,
+            slices: 4,
+            size: 12,
+            starts: vec![0, 3, 6, 9],
+            max: 4,
+        };
+        Board {
+            gpus: gpus.collect(),
+            profiles: names.iter().zip(40..).map(row).collect(),
+        }
+    }
+
+    /// A full report of GPUs of two families, each GPU cut into some of its kinds of instances.
+    fn shaped(gpus: u32, kinds: usize) -> NodeReport {
+        let mut report = NodeReport {
+            node_uid: "u".repeat(36),
+            boot_id: "b".repeat(36),
+            agent_version: "0.1.0".into(),
+            nvidia: Some(full_part()),
+            errors: vec!["e".repeat(300); 9],
+            ..NodeReport::default()
+        };
+        let part = report.nvidia.as_mut().unwrap();
+        part.layout.shaping = Some(Shaping {
+            outcome: ShapingOutcome::Failed,
+            message: Some("s".repeat(256)),
+        });
+        part.layout.boards = vec![
+            board(0..gpus / 2, &RTX_PRO_6000),
+            board(gpus / 2..gpus, &H200),
+        ];
+        let cut: Vec<_> = RTX_PRO_6000
+            .iter()
+            .take(kinds)
+            .map(|profile| MigProfileCount {
+                profile: (*profile).to_owned(),
+                count: 2,
+            })
+            .collect();
+        part.layout.mig = (0..gpus)
+            .map(|gpu| (gpu.to_string(), cut.clone()))
+            .collect();
+        report
+    }
+
+    #[test]
+    fn a_node_with_two_kinds_of_boards_tells_both_tables_whole_and_where_its_shaper_stands() {
+        let full = shaped(8, 2);
+        let bounded = within(full.clone());
+        assert!(size(&bounded) <= MAX_REPORT, "{} bytes", size(&bounded));
+        let (before, after) = (
+            &full.nvidia.unwrap().layout,
+            &bounded.nvidia.as_ref().unwrap().layout,
+        );
+        assert_eq!((&before.mig, &before.boards), (&after.mig, &after.boards));
+        let shaping = after.shaping.as_ref().unwrap();
+        assert_eq!(shaping.outcome, ShapingOutcome::Failed);
+        assert!(shaping.message.as_ref().unwrap().len() >= 96);
+        assert_eq!(within(bounded.clone()), bounded);
+    }
+
+    #[test]
+    fn a_table_that_has_no_room_is_left_out_whole_and_the_instances_stay() {
+        let full = shaped(16, 3);
+        let bounded = within(full.clone());
+        assert!(size(&bounded) <= MAX_REPORT, "{} bytes", size(&bounded));
+        let (before, after) = (full.nvidia.unwrap().layout, bounded.nvidia.unwrap().layout);
+        assert_eq!(before.mig, after.mig);
+        assert!(after.boards.is_empty());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a reading and the orders it answers to a report.
 
-use freehold_api::AcceleratorNode;
+use freehold_api::{AcceleratorNode, LayoutSpec};
 use freehold_core::report::{NodeReport, VendorReport};
 use freehold_core::vendor::{PerVendor, Vendor};
 use kube::ResourceExt as _;
@@ -9,12 +9,13 @@ use super::identity::Identity;
 use super::link::LinkError;
 use crate::interlock::order::{Order, Outcome};
 use crate::protocol::{Part, Reading, Request};
+use crate::shape::order::LayoutOrder;
 
 /// The version that reports carry.
 const AGENT_VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What to ask of the witness: one order for each vendor that the spec names an owner for. Orders for another node, which had
-/// this one's name before, are not ours to carry out.
+/// What to ask of the witness: an order for each vendor that the spec names an owner for, and a layout, or none, for each that
+/// it speaks of. Orders for another node, which had this one's name before, are not ours to carry out.
 #[must_use]
 pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
     if object.spec.node_uid != identity.node_uid {
@@ -28,8 +29,21 @@ pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
             generation: object.metadata.generation?,
         })
     };
+    let layout = |vendor| {
+        Some(LayoutOrder {
+            object_uid: object.uid()?,
+            generation: object.metadata.generation?,
+            layout: object
+                .spec
+                .vendor(vendor)?
+                .layout
+                .as_ref()
+                .and_then(LayoutSpec::to_layout),
+        })
+    };
     Request {
         orders: Vendor::ALL.into_iter().filter_map(order).collect(),
+        layouts: PerVendor::from_fn(layout),
     }
 }
 
@@ -46,7 +60,11 @@ pub fn report(identity: &Identity, object: &AcceleratorNode, reading: Reading) -
     let PerVendor { nvidia, neuron } = reading.parts();
     for (vendor, part) in [(Vendor::Nvidia, nvidia), (Vendor::Neuron, neuron)] {
         let spec = object.spec.vendor(vendor);
-        if let Some(trouble) = trouble(vendor, &part, spec.and_then(|spec| spec.owner)) {
+        let troubles = [
+            layout_trouble(vendor, &part),
+            trouble(vendor, &part, spec.and_then(|spec| spec.owner)),
+        ];
+        for trouble in troubles.into_iter().flatten() {
             report.errors.insert(0, trouble);
         }
         if spec.is_none() && !part.present {
@@ -80,6 +98,19 @@ fn trouble(
     Some(format!(
         "owner word of {vendor}: ordered {}, in force {word}: {why}",
         ordered.map_or("none", |owner| owner.word())
+    ))
+}
+
+/// Why an ordered layout was not even taken, if it was not.
+fn layout_trouble(vendor: Vendor, part: &Part) -> Option<String> {
+    let why = match part.layout_order.as_ref()? {
+        Outcome::InForce => return None,
+        Outcome::Busy => "devices are in use",
+        Outcome::Outdated => "a younger order was taken before",
+        Outcome::Failed(error) => error,
+    };
+    Some(format!(
+        "layout of {vendor}: the order was not taken: {why}"
     ))
 }
 

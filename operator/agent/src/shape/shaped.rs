@@ -1,0 +1,172 @@
+//! What the shaper found and did, as it leaves it for the witness and for operands that wait.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+
+use freehold_core::geometry::Board;
+use freehold_core::intent::Layout;
+use freehold_core::report::{Shaping, ShapingOutcome};
+use serde::{Deserialize, Serialize};
+
+use super::engine::Seen;
+use super::order::LayoutOrder;
+use crate::host::mig::{GpuInstance, MigProfiles};
+
+/// Name of the file.
+pub const SHAPED_FILE: &str = "shaped";
+
+/// A shaper's statement. Holds for the boot that it names; what it found is lost with that.
+///
+/// Shaper and witness are updated one after the other, so unknown fields are skipped.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Shaped {
+    /// Boot in which this was found.
+    #[serde(rename = "bootID")]
+    pub boot_id: String,
+    /// The order that this answers; `None` where none was ever given.
+    #[serde(default)]
+    pub order: Option<LayoutOrder>,
+    /// How the geometry stands to it.
+    pub shaping: Shaping,
+    /// MIG profiles that the driver offers, one entry for each kind of board.
+    #[serde(default)]
+    pub boards: Vec<Board>,
+    /// MIG instances: GPU minor number → GPU instance ID → name of the profile.
+    #[serde(default)]
+    pub instances: BTreeMap<u32, BTreeMap<u32, String>>,
+    /// GPUs whose MIG mode is on, by minor number.
+    #[serde(default)]
+    pub mig_enabled: Vec<u32>,
+}
+
+impl Shaped {
+    /// A statement about what an engine saw.
+    #[must_use]
+    pub fn new(boot_id: String, order: Option<LayoutOrder>, seen: Seen) -> Self {
+        let Seen {
+            boards,
+            instances,
+            mig_enabled,
+            // The witness reads the setting itself.
+            logical_neuron_core: _,
+            shaping,
+        } = seen;
+        Self {
+            boot_id,
+            order,
+            shaping,
+            boards,
+            instances,
+            mig_enabled,
+        }
+    }
+
+    /// The layout that this answers.
+    #[must_use]
+    pub fn layout(&self) -> Option<&Layout> {
+        self.order.as_ref()?.layout.as_ref()
+    }
+
+    /// Whether it says, for this boot, that the layout is in force.
+    #[must_use]
+    pub fn has_in_force(&self, layout: &Layout, boot_id: &str) -> bool {
+        self.shaping.outcome == ShapingOutcome::InForce
+            && self.layout() == Some(layout)
+            && !boot_id.is_empty()
+            && self.boot_id == boot_id
+    }
+}
+
+/// Names instances by what the shaper found. An instance that was not there then has no name.
+impl MigProfiles for Shaped {
+    fn name(&self, instance: GpuInstance) -> Option<String> {
+        self.instances
+            .get(&instance.gpu)?
+            .get(&instance.id)
+            .cloned()
+    }
+}
+
+/// Reads the statement; `None` when there is none.
+///
+/// # Errors
+/// When the file cannot be read or holds something else.
+pub fn read(directory: &Path) -> io::Result<Option<Shaped>> {
+    super::read_json(&directory.join(SHAPED_FILE))
+}
+
+/// Replaces the statement.
+///
+/// # Errors
+/// When it cannot be written; the old one is in force then.
+pub fn write(directory: &Path, shaped: &Shaped) -> io::Result<()> {
+    super::write_json(directory, SHAPED_FILE, shaped)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_read_back_as_written_and_its_text_is_the_contract() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(read(root.path()).unwrap(), None);
+        let seen = Seen {
+            instances: [(3, [(9, "3g.40gb".to_owned())].into())].into(),
+            mig_enabled: vec![3],
+            ..Seen::nothing(Shaping {
+                outcome: ShapingOutcome::InForce,
+                message: None,
+            })
+        };
+        let order = LayoutOrder {
+            object_uid: "an-1".into(),
+            generation: 4,
+            layout: Some(Layout::LogicalNeuronCore(1)),
+        };
+        let shaped = Shaped::new("boot-7".into(), Some(order), seen);
+        write(root.path(), &shaped).unwrap();
+        assert_eq!(read(root.path()).unwrap(), Some(shaped.clone()));
+        assert_eq!(
+            std::fs::read_to_string(root.path().join(SHAPED_FILE)).unwrap(),
+            "{\"bootID\":\"boot-7\",\"order\":{\"objectUID\":\"an-1\",\"generation\":4,\"layout\":{\"logicalNeuronCore\":1}},\
+             \"shaping\":{\"outcome\":\"InForce\"},\"boards\":[],\"instances\":{\"3\":{\"9\":\"3g.40gb\"}},\"migEnabled\":[3]}\n"
+        );
+        let instance = |gpu, id| GpuInstance { gpu, id };
+        assert_eq!(shaped.name(instance(3, 9)).as_deref(), Some("3g.40gb"));
+        assert_eq!(shaped.name(instance(3, 8)), None);
+    }
+
+    #[test]
+    fn a_newer_shaper_may_say_more() {
+        let root = tempfile::tempdir().unwrap();
+        let text = r#"{"bootID": "b", "order": null, "shaping": {"outcome": "Idle", "mood": "fine"}, "weather": 3}"#;
+        std::fs::write(root.path().join(SHAPED_FILE), text).unwrap();
+        let shaped = read(root.path()).unwrap().unwrap();
+        assert_eq!(shaped.shaping.outcome, ShapingOutcome::Idle);
+    }
+
+    #[test]
+    fn in_force_holds_for_its_layout_and_its_boot() {
+        let layout = Layout::LogicalNeuronCore(2);
+        let mut shaped = Shaped::new(
+            "boot-1".into(),
+            Some(LayoutOrder {
+                object_uid: "an-1".into(),
+                generation: 1,
+                layout: Some(layout.clone()),
+            }),
+            Seen::nothing(Shaping {
+                outcome: ShapingOutcome::InForce,
+                message: None,
+            }),
+        );
+        assert!(shaped.has_in_force(&layout, "boot-1"));
+        assert!(!shaped.has_in_force(&layout, "boot-2"));
+        assert!(!shaped.has_in_force(&Layout::LogicalNeuronCore(1), "boot-1"));
+        shaped.shaping.outcome = ShapingOutcome::Working;
+        assert!(!shaped.has_in_force(&layout, "boot-1"));
+    }
+}
