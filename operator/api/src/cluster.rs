@@ -135,8 +135,10 @@ pub struct Drain {
     /// Whether to wait for consumers to end by themselves or to evict them.
     #[serde(default)]
     pub policy: DrainPolicy,
-    /// How long until a drain that does not finish is reported as overdue. The node keeps its owner and its fence, and goes on as
-    /// soon as the last consumer has left, or back when the change is taken back.
+    /// How long until a drain that does not finish is reported as overdue. With Wait the node keeps its owner and its fence, and
+    /// goes on as soon as the last consumer has left, or back when the change is taken back. With Evict the fence comes down, the
+    /// node serves its owner's workloads again, and is tried again after this long, then after twice that, and so on up to a
+    /// day, or at once with the next change of this resource. While the resource is being deleted no drain is given up.
     #[schemars(with = "String", length(max = 32))]
     #[x_kube(validation = Rule::new("self.matches('^([0-9]+(h|m|s|ms))+$')")
         .message("timeout must be a duration such as 1h or 90m"))]

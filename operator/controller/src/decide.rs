@@ -9,7 +9,8 @@ use freehold_core::blocker::Blocker;
 use freehold_core::intent::Intent;
 use freehold_core::names;
 use freehold_core::tenure::{
-    self, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Step, Timing, Want,
+    self, Contended, Decision, Facts, ForeignOwner, NodeFacts, RecordFacts, Rest, Step, Timing,
+    Want,
 };
 use freehold_core::vendor::{Owner, Vendor};
 
@@ -33,6 +34,16 @@ pub(crate) struct Pass<'a> {
     pub(crate) now: Instant,
 }
 
+/// What is remembered about one vendor on one node.
+pub(crate) struct Memory {
+    /// The step that the tenure was in so far, and for how many seconds.
+    pub(crate) lasted: Option<(Step, u64)>,
+    /// The pause after others changed our marks.
+    pub(crate) contended: Option<Contended>,
+    /// The rest after a drain that was given up.
+    pub(crate) resting: Option<Rest>,
+}
+
 /// One vendor on one node.
 pub(crate) struct Verdict {
     pub(crate) assignment: Assignment,
@@ -40,16 +51,20 @@ pub(crate) struct Verdict {
 }
 
 impl Pass<'_> {
-    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted;
-    /// `lasted` is the step that the tenure was in so far, and for how many seconds.
+    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted.
     pub(crate) fn decide(
         &self,
         vendor: Vendor,
         node: &NodeEntry,
         fresh: Option<&FreshView>,
         may_start: impl Fn(Option<&str>) -> Result<(), Blocker>,
-        lasted: Option<(Step, u64)>,
+        memory: Memory,
     ) -> Verdict {
+        let Memory {
+            lasted,
+            contended,
+            resting,
+        } = memory;
         let read = fresh
             .and_then(|fresh| fresh.node.clone())
             .map(|node| NodeEntry::new(node, self.label_keys));
@@ -107,6 +122,12 @@ impl Pass<'_> {
                 owner: node.owner(vendor),
                 cohort: node.cohort(vendor).cloned(),
                 fence: node.fence(vendor),
+                foreign_alias: self
+                    .intent
+                    .owner_alias
+                    .as_deref()
+                    .filter(|key| node.alias_is_foreign(key))
+                    .and_then(|key| Some(format!("{key}={}", node.view.labels.get(key)?))),
                 allocatable: node
                     .view
                     .allocatable
@@ -128,6 +149,9 @@ impl Pass<'_> {
             operands,
             fresh: fresh.is_some(),
             may_start,
+            contended,
+            resting,
+            tearing_down: self.tearing_down,
             drain: self.intent.rollout.drain,
             timing: Timing {
                 fence_seen_s,

@@ -168,7 +168,7 @@ reasons! {
         "Never remove the claim's finalizer: the device would be handed out twice. Let its pod end, and see that the DRA driver's pod runs on the node that the claim is allocated from; the driver has to unprepare it. docs/runbooks/stuck-claim.md has the procedure."
     /// The drain took longer than the policy allows.
     DrainTimeout "FH406" Blocked
-        "End the workloads that the message names, or raise rollout.drain.timeout. To keep the old owner, take the change back: the node is unfenced at once."
+        "End the workloads that the message names, or raise rollout.drain.timeout. With policy Evict the node serves its old owner again until the next try, which comes after growing rests or with any change of the AcceleratorCluster; with Wait it stays fenced. To keep the old owner for good, take the change back."
 
     // 5xx: the old owner has to go, the new one has to come.
     /// The old operand's pod does not end.

@@ -185,18 +185,18 @@ pub async fn daemonset_pod(case: Case<'_>) -> Result<()> {
     case.held(Owner::Dra).await.map(drop)
 }
 
-pub async fn disruption_budget(case: Case<'_>) -> Result<()> {
-    case.held(Owner::DevicePlugin).await?;
-    let pod = case.consumer("salam").await?;
-    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep-salam", "namespace": ML},
-        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "salam"}}}});
+/// A PodDisruptionBudget that refuses the eviction of the pods called so.
+async fn keep(case: Case<'_>, app: &str) -> Result<Api<PodDisruptionBudget>> {
+    let name = format!("keep-{app}");
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name, "namespace": ML},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": app}}}});
     case.scenario
         .cluster
         .apply_yaml(&budget.to_string())
         .await?;
     let budgets = Api::<PodDisruptionBudget>::namespaced(case.scenario.cluster.admin(), ML);
     until("the budget to be counted", fault::SOON, async || {
-        let status = budgets.get("keep-salam").await?.status.unwrap_or_default();
+        let status = budgets.get(&name).await?.status.unwrap_or_default();
         Ok(if status.expected_pods == Some(1) {
             Ok(())
         } else {
@@ -204,6 +204,13 @@ pub async fn disruption_budget(case: Case<'_>) -> Result<()> {
         })
     })
     .await?;
+    Ok(budgets)
+}
+
+pub async fn disruption_budget(case: Case<'_>) -> Result<()> {
+    case.held(Owner::DevicePlugin).await?;
+    let pod = case.consumer("salam").await?;
+    let budgets = keep(case, "salam").await?;
     case.want(Owner::Dra).await?;
     case.blocked(Reason::DisruptionBudget, &["ml/salam", "keep-salam"])
         .await?;
@@ -243,5 +250,51 @@ pub async fn evicted(case: Case<'_>) -> Result<()> {
     case.consumer("teller").await?;
     case.want(Owner::Dra).await?;
     case.pod_gone("teller").await?;
+    case.held(Owner::Dra).await.map(drop)
+}
+
+/// Seconds that a drain may take in [`given_up`].
+pub const SHORT_DRAIN_S: u64 = 6;
+
+/// A drain that nobody may finish: past its deadline the node is its owner's again and takes pods, and is tried again after
+/// rests that grow.
+pub async fn given_up(case: Case<'_>) -> Result<()> {
+    case.held(Owner::DevicePlugin).await?;
+    case.consumer("volta").await?;
+    let budgets = keep(case, "volta").await?;
+    case.want(Owner::Dra).await?;
+    let mut rests = Vec::new();
+    for _ in 0..2 {
+        let tenure = case
+            .blocked(
+                Reason::DrainTimeout,
+                &["ml/volta", "keep-volta", &format!("{SHORT_DRAIN_S} s")],
+            )
+            .await?;
+        ensure!(
+            tenure.step == Step::Hold && tenure.owner == Some(Owner::DevicePlugin),
+            "{tenure:?}"
+        );
+        let given_up = tokio::time::Instant::now();
+        if rests.is_empty() {
+            // It takes pods again; this one may be evicted at the next try.
+            case.consumer("watt").await?;
+        }
+        case.fenced().await?;
+        rests.push(given_up.elapsed().as_secs());
+    }
+    println!("  given up, and tried again after rests of {rests:?} s");
+    ensure!(
+        rests
+            .iter()
+            .zip([SHORT_DRAIN_S, 2 * SHORT_DRAIN_S])
+            .all(|(rest, least)| *rest + 2 >= least),
+        "each rest is twice as long: {rests:?}"
+    );
+    budgets
+        .delete("keep-volta", &DeleteParams::default())
+        .await?;
+    case.pod_gone("volta").await?;
+    case.pod_gone("watt").await?;
     case.held(Owner::Dra).await.map(drop)
 }

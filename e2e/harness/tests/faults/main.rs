@@ -12,13 +12,16 @@ use consumers::{
     leftover_entry, running_claim, stuck_claim,
 };
 use fault::{CASE, Case, intent, side_by_side, until};
+use freehold_api::AcceleratorCluster;
 use freehold_core::blocker::Reason;
+use freehold_core::names;
 use freehold_core::vendor::Owner;
 use freehold_e2e::cluster::Options;
 use freehold_e2e::install::{Controller, ControllerOptions};
 use freehold_e2e::scenario::Scenario;
 use freehold_e2e::sim::Shape;
 use futures::FutureExt as _;
+use kube::api::{Api, Patch, PatchParams};
 use mid_way::{
     cordoned, foreign_mid_way, late_after_revoke, late_before_revoke, mind_after_revoke,
     mind_before_revoke, rebooted, recreated, slices_stay, stale_socket,
@@ -189,6 +192,17 @@ async fn a_blocked_handover_says_why_changes_nothing_and_goes_on_by_itself() -> 
             evicted(plain).boxed_local(),
         ),
     ])
+    .await?;
+    let drain = json!({"policy": "Evict", "timeout": format!("{}s", consumers::SHORT_DRAIN_S)});
+    let short = Patch::Merge(json!({"spec": {"rollout": {"drain": drain}}}));
+    Api::<AcceleratorCluster>::all(scenario.cluster.admin())
+        .patch(names::SINGLETON, &PatchParams::default(), &short)
+        .await?;
+    side_by_side(vec![(
+        "a drain past its deadline gives the node back, and is tried again later",
+        consumers::given_up(Case::new(&scenario, "daemonset-pod", Owner::DevicePlugin))
+            .boxed_local(),
+    )])
     .await?;
     scenario.stop().await
 }

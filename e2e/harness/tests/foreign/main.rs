@@ -1,6 +1,7 @@
 //! Other parties: found by evidence, told with names, nothing of theirs touched, and the node
 //! goes on by itself when they are gone. Real controller, real agents, a real control plane.
 
+mod contention;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod found;
@@ -29,7 +30,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use serde_json::{Value, json};
 
 /// The cases, with the owner that each cohort wants.
-const CASES: [(&str, Owner); 8] = [
+const CASES: [(&str, Owner); 10] = [
     ("plugin-elsewhere", Owner::DevicePlugin),
     ("host-plugin", Owner::Dra),
     ("leftovers", Owner::Dra),
@@ -38,6 +39,8 @@ const CASES: [(&str, Owner); 8] = [
     ("lost-advert", Owner::DevicePlugin),
     ("config", Owner::DevicePlugin),
     ("name-taken", Owner::DevicePlugin),
+    ("alias", Owner::DevicePlugin),
+    ("relabelled", Owner::DevicePlugin),
 ];
 /// A node without accelerators in the cohort of the first case.
 pub const CPU: &str = "cpu-elsewhere";
@@ -192,10 +195,19 @@ async fn other_parties_are_found_by_evidence_and_nothing_of_theirs_is_touched() 
             "an object that is not ours is not touched (H95)",
             name_taken(case("name-taken")).boxed_local(),
         ),
+        (
+            "who fights over the alias label is met less and less often (H25)",
+            contention::alias(case("alias")).boxed_local(),
+        ),
+        (
+            "and told by name (H25)",
+            contention::alias_is_told(case("alias")).boxed_local(),
+        ),
     ])
     .await?;
 
-    nobody_else_moves_our_labels(case("config")).await?;
+    contention::alias_of_others(case("leftovers")).await?;
+    nobody_else_moves_our_labels(case("config"), case("relabelled")).await?;
     for (kind, plural, version) in [
         ("ClusterPolicy", "clusterpolicies", "v1"),
         ("GPUCluster", "gpuclusters", "v1alpha1"),
@@ -203,13 +215,17 @@ async fn other_parties_are_found_by_evidence_and_nothing_of_theirs_is_touched() 
         a_rival_operator_is_a_conflict(&scenario, kind, plural, version).await?;
     }
     silent_kubelets_lose_nothing(&scenario).await?;
-    // The label that was flipped by hand may look like a deselection to the monitor; nothing else may be wrong.
+    // The labels that were changed by hand may look like a deselection to the monitor; nothing else may be wrong.
     let verdict = scenario.end().await?;
     let violations: Vec<String> = verdict
         .violations
         .iter()
         .map(ToString::to_string)
-        .filter(|one| !one.contains("on config: deselected without a fence"))
+        .filter(|one| {
+            !["config", "relabelled"]
+                .iter()
+                .any(|node| one.contains(&format!("on {node}: deselected without a fence")))
+        })
         .collect();
     ensure!(violations.is_empty(), "{violations:?}");
     Ok(())
@@ -222,7 +238,7 @@ fn compute_domain_slice(node: &str) -> Value {
 }
 
 /// H15, H25: admission refuses other writers of our labels; one that gets past it is told of and not fought.
-async fn nobody_else_moves_our_labels(case: Case<'_>) -> Result<()> {
+async fn nobody_else_moves_our_labels(case: Case<'_>, relabelled: Case<'_>) -> Result<()> {
     let cluster = &case.scenario.cluster;
     case.held(Owner::DevicePlugin).await?;
     let key = names::owner_label(Vendor::Nvidia);
@@ -284,6 +300,7 @@ async fn nobody_else_moves_our_labels(case: Case<'_>) -> Result<()> {
     ensure!(writes.count() == 0, "it does not fight: {writes:?}");
     case.patch_node(json!({"metadata": {"labels": {(key.clone()): "device-plugin"}}}))
         .await?;
+    contention::owner_label(relabelled).await?;
     binding.metadata = kube::core::ObjectMeta {
         name: binding.metadata.name,
         labels: binding.metadata.labels,

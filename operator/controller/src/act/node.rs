@@ -64,14 +64,14 @@ impl NodeAct {
             NodeWrite::Grant { cohort, owner } => {
                 labels.insert(names::owner_label(self.vendor), json!(owner.word()));
                 labels.insert(names::cohort_label(self.vendor), json!(cohort));
-                if let Some(alias) = &self.owner_alias {
+                if let Some(alias) = self.own_alias() {
                     labels.insert(alias.clone(), json!(owner.word()));
                 }
             }
             NodeWrite::Revoke => {
                 labels.insert(names::owner_label(self.vendor), Value::Null);
                 labels.insert(names::cohort_label(self.vendor), Value::Null);
-                if let Some(alias) = &self.owner_alias {
+                if let Some(alias) = self.own_alias() {
                     // One value for a node: the other vendor's owner, should there be one.
                     let other = self.node.owner(self.other_vendor()).and_then(Result::ok);
                     let word = other.map_or(Value::Null, |owner| json!(owner.word()));
@@ -96,6 +96,12 @@ impl NodeAct {
             .patch(&self.node.view.name, &manager(), &Patch::Merge(patch))
             .await?;
         Ok(Written::Node(Box::new(node)))
+    }
+
+    /// The alias label, unless somebody else uses it: a write that touched it would be refused as a whole.
+    fn own_alias(&self) -> Option<&String> {
+        let alias = self.owner_alias.as_ref()?;
+        (!self.node.alias_is_foreign(alias)).then_some(alias)
     }
 
     const fn other_vendor(&self) -> Vendor {

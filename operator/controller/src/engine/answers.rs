@@ -130,10 +130,15 @@ impl Engine {
         order.sort_by_key(|of| *of != vendor);
         let verdicts = order.map(|vendor| {
             let may_start = |cohort: Option<&str>| self.may_start(name, vendor, cohort);
-            let lasted = self.lasted(name, vendor);
             (
                 vendor,
-                pass.decide(vendor, &known, Some(&fresh), may_start, lasted),
+                pass.decide(
+                    vendor,
+                    &known,
+                    Some(&fresh),
+                    may_start,
+                    self.memory(&entry, vendor),
+                ),
             )
         });
         self.nodes.entry(name.to_owned()).or_default().refusals = refusals;

@@ -5,7 +5,9 @@
 //! planned once.
 
 mod answers;
+mod given_up;
 mod keep;
+mod marks;
 mod nodes;
 mod note;
 mod pace;
@@ -193,6 +195,10 @@ impl Engine {
         self.metrics.leading.set(i64::from(leads));
         tracing::info!(leads, "leadership");
         if leads {
+            // What another replica wrote meanwhile is no contest.
+            for state in self.nodes.values_mut() {
+                state.marks = Default::default();
+            }
             self.world.dirty.all_nodes = true;
             self.world.dirty.objects = true;
         }
@@ -225,6 +231,7 @@ impl Engine {
             self.adopt_intent();
         }
         self.readiness.set(self.world.synced(self.dra_api));
+        self.judge_marks();
         if !self.acts() {
             return;
         }
@@ -269,7 +276,10 @@ impl Engine {
             .map(|cluster| Arc::new(Wanted::new(cluster, &self.world, &self.options)));
         self.world.dirty.all_nodes = true;
         self.world.dirty.objects = true;
-        let keys = LabelKeys::new(self.wanted.iter().flat_map(|wanted| wanted.label_keys()));
+        let keys = LabelKeys::new(
+            self.wanted.iter().flat_map(|wanted| wanted.label_keys()),
+            self.owner_alias().as_deref(),
+        );
         if !self
             .node_watch
             .as_ref()

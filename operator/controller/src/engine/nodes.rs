@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use freehold_api::AcceleratorNode;
 use freehold_core::assign::ClusterView;
 use freehold_core::summary::TenureOutcome;
-use freehold_core::tenure::{NodeWrite, Step, Write};
+use freehold_core::tenure::{GivenUp, NodeWrite, Step, Write};
 use freehold_core::vendor::{PerVendor, Vendor};
 
 use super::Engine;
 use super::answers::Reply;
+use super::marks::MarksState;
 use crate::act::WriteError;
 use crate::act::node::NodeAct;
 use crate::decide::Pass;
@@ -38,6 +39,8 @@ pub(super) struct NodeState {
     /// The step that each tenure is in, and since when. Reasons come and go within a step; what a step may take counts from
     /// its beginning.
     pub(super) steps: PerVendor<Option<(Step, i64)>>,
+    pub(super) marks: MarksState,
+    pub(super) given_up: PerVendor<Option<GivenUp>>,
 }
 
 impl Engine {
@@ -91,7 +94,8 @@ impl Engine {
         // They only matter to decisions on fresh reads.
         let refusals = Refusals::default();
         for vendor in Vendor::ALL {
-            let lasted = self.lasted(name, vendor);
+            self.remember_given_up(&entry, vendor);
+            let memory = self.memory(&entry, vendor);
             let pass = Pass {
                 world: &self.world,
                 intent: &wanted.intent,
@@ -111,7 +115,7 @@ impl Engine {
                 &entry,
                 None,
                 |cohort| self.may_start(name, vendor, cohort),
-                lasted,
+                memory,
             );
             wake = [wake, verdict.decision.wake_s].into_iter().flatten().min();
             if verdict.decision.needs_fresh {
@@ -127,7 +131,10 @@ impl Engine {
         if let Some(seconds) = wake {
             self.wake(name, seconds, now);
         }
-        let act = act.or_else(|| alias_act(&entry, wanted.intent.owner_alias.as_ref()));
+        let act = act.or_else(|| {
+            alias_act(&entry, wanted.intent.owner_alias.as_ref())
+                .filter(|(vendor, _)| self.contended(&entry, *vendor).is_none())
+        });
         let state = self.nodes.entry(name.to_owned()).or_default();
         if state.busy {
             state.again |= act.is_some();
@@ -192,10 +199,8 @@ impl Engine {
         let name = node.view.name.clone();
         self.nodes.entry(name.clone()).or_default().busy = true;
         tracing::info!(node = name, vendor = vendor.key(), ?write, "writing");
-        let owner_alias = self
-            .wanted
-            .as_ref()
-            .and_then(|wanted| wanted.intent.owner_alias.clone());
+        let owner_alias = self.owner_alias();
+        self.foresee(&node, vendor, &write, owner_alias.as_deref());
         let act = NodeAct {
             vendor,
             write,
@@ -224,7 +229,10 @@ impl Engine {
 /// The alias label follows the first owner that the node has. Core decides owners; the alias only repeats its word, so a label
 /// that is missing or wrong is put right by granting once more what the node has anyway. A fenced node waits for its next
 /// grant.
-fn alias_act(entry: &NodeEntry, alias: Option<&String>) -> Option<(Vendor, Option<Write>)> {
+pub(super) fn alias_act(
+    entry: &NodeEntry,
+    alias: Option<&String>,
+) -> Option<(Vendor, Option<Write>)> {
     let alias = alias?;
     let (vendor, owner, cohort) = Vendor::ALL.into_iter().find_map(|vendor| {
         let owner = entry.owner(vendor)?.ok()?;
@@ -233,5 +241,6 @@ fn alias_act(entry: &NodeEntry, alias: Option<&String>) -> Option<(Vendor, Optio
     let right = entry.view.labels.get(alias).map(String::as_str) == Some(owner.word());
     let fenced = entry.fence(vendor).is_some();
     let grant = NodeWrite::Grant { cohort, owner };
-    (!right && !fenced).then_some((vendor, Some(Write::Node(grant))))
+    let foreign = entry.alias_is_foreign(alias);
+    (!right && !fenced && !foreign).then_some((vendor, Some(Write::Node(grant))))
 }

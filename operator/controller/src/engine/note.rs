@@ -39,6 +39,7 @@ impl Engine {
         verdict: &Verdict,
         now: Instant,
     ) {
+        self.note_given_up(entry, vendor, verdict);
         let Verdict {
             assignment,
             decision,

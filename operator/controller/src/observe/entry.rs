@@ -8,8 +8,9 @@ use freehold_core::intent::Taint;
 use freehold_core::names;
 use freehold_core::tenure::OperandPod;
 use freehold_core::vendor::{Owner, Vendor};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
+use super::marks::TAINTS;
 use super::slim::{SlimDaemonSet, SlimNode, SlimPod, SlimSlice, SlimTaint};
 
 /// A Node.
@@ -21,30 +22,42 @@ pub(crate) struct NodeEntry {
     pub(crate) taints: Vec<SlimTaint>,
     /// Write precondition.
     pub(crate) resource_version: String,
+    /// Field managers other than ours that set one of our marks: by label key, the taints by [`TAINTS`].
+    pub(crate) strangers: BTreeMap<String, String>,
 }
 
 /// Label keys that decisions read; everything else about a node's labels is dropped on arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LabelKeys(BTreeSet<String>);
+pub(crate) struct LabelKeys {
+    keys: BTreeSet<String>,
+    /// The one among them that we set beside our own prefix.
+    alias: Option<String>,
+}
 
 impl LabelKeys {
     /// The catalogue's keys and those that the intent selects on.
-    pub(crate) fn new(intent_keys: impl IntoIterator<Item = String>) -> Self {
-        Self(
-            intent_keys
+    pub(crate) fn new(intent_keys: impl IntoIterator<Item = String>, alias: Option<&str>) -> Self {
+        Self {
+            keys: intent_keys
                 .into_iter()
                 .chain(catalogue::label_keys().map(str::to_owned))
                 .collect(),
-        )
+            alias: alias.map(str::to_owned),
+        }
     }
 
     /// Whether every key of `other` is among these.
     pub(crate) fn covers(&self, other: &Self) -> bool {
-        self.0.is_superset(&other.0)
+        self.keys.is_superset(&other.keys) && self.alias == other.alias
     }
 
     fn keeps(&self, key: &str) -> bool {
-        key.starts_with(names::NODE_LABEL_PREFIX) || self.0.contains(key)
+        key.starts_with(names::NODE_LABEL_PREFIX) || self.keys.contains(key)
+    }
+
+    /// Whether we set it.
+    fn is_mark(&self, key: &str) -> bool {
+        key.starts_with(names::NODE_LABEL_PREFIX) || self.alias.as_deref() == Some(key)
     }
 }
 
@@ -56,6 +69,7 @@ impl NodeEntry {
             spec,
             status,
         } = node;
+        let strangers = strangers(metadata.managed_fields.as_deref().unwrap_or_default(), keys);
         let labels = metadata
             .labels
             .unwrap_or_default()
@@ -95,6 +109,7 @@ impl NodeEntry {
             },
             taints: spec.taints,
             resource_version: metadata.resource_version.unwrap_or_default(),
+            strangers,
         }
     }
 
@@ -122,6 +137,12 @@ impl NodeEntry {
         )
     }
 
+    /// Whether the alias label has a value that no owner has: somebody else uses the key, and we leave it alone.
+    pub(crate) fn alias_is_foreign(&self, key: &str) -> bool {
+        let value = self.view.labels.get(key);
+        value.is_some_and(|value| Owner::from_word(value).is_none())
+    }
+
     /// Whether anything of ours is on the node.
     pub(crate) fn carries_ours(&self) -> bool {
         self.view
@@ -132,6 +153,31 @@ impl NodeEntry {
                 .iter()
                 .any(|vendor| self.fence(*vendor).is_some())
     }
+}
+
+/// Which of our marks somebody else set last.
+fn strangers(managed: &[ManagedFieldsEntry], keys: &LabelKeys) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for entry in managed {
+        let (Some(manager), Some(fields)) = (&entry.manager, &entry.fields_v1) else {
+            continue;
+        };
+        if manager == names::CONTROLLER_FIELD_MANAGER {
+            continue;
+        }
+        let labels = fields.0.pointer("/f:metadata/f:labels");
+        let marks = labels
+            .and_then(serde_json::Value::as_object)
+            .into_iter()
+            .flat_map(serde_json::Map::keys)
+            .filter_map(|field| field.strip_prefix("f:"))
+            .filter(|key| keys.is_mark(key));
+        found.extend(marks.map(|key| (key.to_owned(), manager.clone())));
+        if fields.0.pointer("/f:spec/f:taints").is_some() {
+            found.insert(TAINTS.to_owned(), manager.clone());
+        }
+    }
+    found
 }
 
 /// One of our operand pods.

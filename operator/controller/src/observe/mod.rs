@@ -3,6 +3,7 @@
 pub(crate) mod consumers;
 pub(crate) mod entry;
 pub(crate) mod fresh;
+pub(crate) mod marks;
 pub(crate) mod slim;
 pub(crate) mod store;
 pub(crate) mod watches;

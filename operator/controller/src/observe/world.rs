@@ -47,6 +47,8 @@ pub(crate) struct Dirty {
     pub(crate) objects: bool,
     /// Label keys that decisions need, or which CRDs exist.
     pub(crate) watches: bool,
+    /// Nodes on which a label that we read, or a taint, changed: as it was before and as it is now.
+    pub(crate) marks: Vec<(String, Box<NodeEntry>, Box<NodeEntry>)>,
 }
 
 /// Since when a fact has held without a break, as this process saw it.
@@ -105,6 +107,14 @@ impl World {
                     };
                     let now_fenced = fenced(self.nodes.get(&name).map(|node| &**node));
                     self.dirty.objects |= fenced(previous.as_deref()) != now_fenced;
+                    if let (Some(before), Some(after)) = (previous, self.nodes.get(&name))
+                        && before.view.uid == after.view.uid
+                        && (before.view.labels != after.view.labels
+                            || before.view.taints != after.view.taints)
+                    {
+                        let marks = (name.clone(), before, after.clone());
+                        self.dirty.marks.push(marks);
+                    }
                     self.look_again(&name, now);
                 }
             }

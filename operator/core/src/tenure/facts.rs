@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::{Contended, Rest};
 use crate::blocker::Blocker;
 use crate::expect::Expected;
 use crate::intent::{DrainPolicy, Layout};
@@ -35,6 +36,12 @@ pub struct Facts {
     pub fresh: bool,
     /// Whether the rollout lets a new handover start here now.
     pub may_start: Result<(), Blocker>,
+    /// Others keep changing our marks here, and the pause after their last change is not over.
+    pub contended: Option<Contended>,
+    /// A drain for the same aim was given up, and the rest before the next try is not over.
+    pub resting: Option<Rest>,
+    /// The whole resource is being deleted: a drain is not given up.
+    pub tearing_down: bool,
     /// How consumers leave.
     pub drain: DrainPolicy,
     /// Clock readings and limits.
@@ -84,6 +91,8 @@ pub struct NodeFacts {
     pub cohort: Option<String>,
     /// Term in the fence taint's value, while the fence is up. A value that is no number reads as term 0.
     pub fence: Option<i64>,
+    /// The alias label (`key=value`), where its value is no owner: somebody else uses the key.
+    pub foreign_alias: Option<String>,
     /// Allocatable of the vendor's extended resources, by name, zeros included.
     pub allocatable: Allocatable,
 }

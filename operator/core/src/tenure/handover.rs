@@ -2,10 +2,12 @@
 
 use super::change::{Change, change, current};
 use super::step::standstill;
-use super::unmet::Unmet;
+use super::unmet::{Unmet, blocker};
 use super::{
     Decision, Facts, NodeWrite, RecordFacts, Step, Want, advert, consumers, held, proofs, raise,
 };
+use crate::blocker::Reason;
+use crate::intent::DrainPolicy;
 use crate::vendor::Owner;
 
 pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64) -> Decision {
@@ -49,10 +51,33 @@ fn drain(facts: &Facts, record: &RecordFacts) -> Decision {
         return Unmet::Time(settle).decide(facts, Step::Drain);
     }
     if let Err(unmet) = consumers::gone(facts, false) {
-        return unmet.decide(facts, Step::Drain);
+        return give_up(facts, unmet.decide(facts, Step::Drain));
     }
     if let Err(unmet) = proofs::attested(facts, record) {
-        return unmet.decide(facts, Step::Attest);
+        return give_up(facts, unmet.decide(facts, Step::Attest));
     }
     Decision::at(Step::Revoke).write_fresh(facts, NodeWrite::Revoke)
+}
+
+/// Past its deadline a drain by eviction is given up: nothing was taken from the owner yet, and a node that waits behind its
+/// fence for a consumer that nobody may evict serves nobody. Decided on fresh reads, as whoever asks has them.
+fn give_up(facts: &Facts, decision: Decision) -> Decision {
+    let deadline = facts.timing.drain_timeout_s;
+    let evicts = match facts.drain {
+        DrainPolicy::Evict => true,
+        DrainPolicy::Wait => false,
+    };
+    let Some(why) = decision.blocker.as_ref().filter(|_| {
+        evicts && facts.fresh && !facts.tearing_down && facts.timing.step_s >= deadline
+    }) else {
+        return decision;
+    };
+    let message = format!(
+        "{}; {deadline} s were not enough, so the node stays with its owner. It is tried again later, or at once with the next \
+         change of the AcceleratorCluster",
+        why.message
+    );
+    Decision::at(decision.step)
+        .because(blocker(Reason::DrainTimeout, message))
+        .write(NodeWrite::Unfence)
 }

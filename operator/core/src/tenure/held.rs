@@ -33,7 +33,16 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner) -> Decisio
                 Reason::NodeNotReady,
                 "the Node is not Ready: what it advertises is as it was when its kubelet fell silent",
             )),
-            Ok(()) => Decision::at(Step::Held),
+            Ok(()) => match &facts.node.foreign_alias {
+                None => Decision::at(Step::Held),
+                Some(alias) => Decision::at(Step::Held).because(blocker(
+                    Reason::LabelContention,
+                    format!(
+                        "spec.ownerLabel names a label that somebody else uses on this node: it is {alias}, expected {} or none",
+                        owner.word()
+                    ),
+                )),
+            },
             Err(unmet) => unmet.decide(facts, Step::Verify),
         },
     }
@@ -68,6 +77,9 @@ fn start(facts: &Facts, record: &RecordFacts) -> Decision {
     if !facts.node.ready {
         let message = "the Node is not Ready: its owner stays until its kubelet is back";
         return Decision::at(Step::Hold).because(blocker(Reason::NodeNotReady, message));
+    }
+    if let Some(rest) = &facts.resting {
+        return rest.decide();
     }
     if let Err(blocker) = &facts.may_start {
         return Decision::at(Step::Hold).because(blocker.clone());

@@ -34,9 +34,11 @@
 mod advert;
 mod change;
 mod consumers;
+mod contention;
 mod decision;
 mod facts;
 mod first;
+mod given_up;
 mod goal;
 mod handover;
 mod held;
@@ -51,10 +53,12 @@ mod vacated;
 mod tests;
 
 pub use change::{Change, Current, change};
+pub use contention::{Contended, Contention, ForeignChange};
 pub use decision::{Decision, NodeWrite, PodWrite, RecordWrite, Step, Write};
 pub use facts::{
     Allocatable, Consumer, ConsumerKind, Facts, ForeignOwner, NodeFacts, OperandPod, RecordFacts,
     SliceFacts, Target, Timing, Want,
 };
+pub use given_up::{Aim, GivenUp, Rest};
 pub use layout::layout_in_force;
 pub use step::step;

@@ -11,6 +11,14 @@ use crate::vendor::Owner;
 /// Decides the next step for one vendor on one node.
 #[must_use]
 pub fn step(facts: &Facts) -> Decision {
+    let decision = undisturbed(facts);
+    match &facts.contended {
+        None => decision,
+        Some(contended) => contended.over(decision),
+    }
+}
+
+fn undisturbed(facts: &Facts) -> Decision {
     let record = match &facts.record {
         Some(record) if record.node_uid == facts.node.uid => record,
         other => return without_record(facts, other.as_ref()),
@@ -63,6 +71,7 @@ fn without_record(facts: &Facts, other: Option<&RecordFacts>) -> Decision {
         owner,
         cohort,
         fence,
+        foreign_alias: _,
         allocatable: _,
     } = &facts.node;
     let untouched = owner.is_none() && fence.is_none();

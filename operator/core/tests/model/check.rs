@@ -5,7 +5,7 @@ use stateright::{Model, Property};
 use freehold_core::vendor::Owner;
 
 use crate::fair;
-use crate::view::{Lag, flight};
+use crate::view::{Lag, flight, give_up};
 use crate::world::{
     Action, Guards, Limits, Limits8, Node, Phase, Plan, Reading, Record, World, at,
 };
@@ -72,6 +72,7 @@ impl Protocol {
             pod_deletions,
             restarts,
             replacements,
+            given_up,
             lags: _,
         } = limits;
         World {
@@ -101,6 +102,7 @@ impl Protocol {
                 pod_deletions,
                 restarts,
                 replacements,
+                given_up,
             },
             broken: None,
         }
@@ -178,6 +180,16 @@ impl Protocol {
                 world
                     .flights
                     .sort_by_cached_key(|flight| format!("{flight:?}"));
+            }
+            Action::GiveUp(flight) => {
+                world.left.given_up -= 1;
+                self.apply(
+                    world,
+                    Action::Decide {
+                        flight,
+                        old_plan: false,
+                    },
+                );
             }
             Action::Land(i) => {
                 let flight = world.flights.remove(i);
@@ -322,6 +334,15 @@ impl Model for Protocol {
                         .map(|flight| Action::Decide { flight, old_plan }),
                 );
             }
+        }
+        if world.left.given_up > 0 && world.flights.len() < self.limits.writers {
+            let mut flights: Vec<_> = Lag::all(world)
+                .into_iter()
+                .filter_map(|lag| give_up(world, lag, self.guards))
+                .filter(|flight| !world.flights.contains(flight))
+                .collect();
+            flights.dedup();
+            actions.extend(flights.into_iter().map(Action::GiveUp));
         }
         for i in 0..world.flights.len() {
             actions.push(Action::Land(i));

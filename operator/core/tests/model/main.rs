@@ -45,6 +45,7 @@ const QUIET: Limits = Limits {
     pod_deletions: 0,
     restarts: 0,
     replacements: 0,
+    given_up: 0,
     lags: NO_LAG,
 };
 
@@ -163,6 +164,24 @@ fn an_operand_that_somebody_deletes() {
                 Limits {
                     pod_deletions: 1,
                     lags: LAG,
+                    ..QUIET
+                },
+            )),
+        );
+    }
+}
+
+#[test]
+fn a_drain_that_is_given_up_past_its_deadline() {
+    for owner in Owner::ALL {
+        holds(
+            "given up",
+            any_plan(held(
+                owner,
+                Limits {
+                    writers: 2,
+                    arrivals: 1,
+                    given_up: 1,
                     ..QUIET
                 },
             )),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use freehold_core::blocker::Reason;
 use freehold_core::expect::Expected;
 use freehold_core::intent::{DrainPolicy, Layout};
 use freehold_core::report::{NodeReport, VendorReport};
@@ -100,6 +101,7 @@ fn node_facts(world: &World, node: Node) -> NodeFacts {
         owner: node.label.map(Ok),
         cohort: node.label.map(cohort),
         fence: node.fence.map(i64::from),
+        foreign_alias: None,
         allocatable: BTreeMap::from([(RESOURCE.into(), i64::from(world.advertised[0]))]),
     }
 }
@@ -203,6 +205,9 @@ fn facts(world: &World, lag: Lag, fresh: bool, guards: Guards) -> Facts {
         foreign: vec![],
         fresh,
         may_start: Ok(()),
+        contended: None,
+        resting: None,
+        tearing_down: false,
         drain: DrainPolicy::Wait,
         timing: Timing {
             fence_seen_s: 60,
@@ -275,9 +280,29 @@ pub fn decide(world: &World, lag: Lag, guards: Guards) -> (Decision, bool) {
     (decision, true)
 }
 
+/// The write by which a drain is given up, if there is one that does not end.
+pub fn give_up(world: &World, lag: Lag, guards: Guards) -> Option<Flight> {
+    let mut late = facts(world, lag, true, guards);
+    late.drain = DrainPolicy::Evict;
+    late.timing.step_s = late.timing.drain_timeout_s;
+    let decision = step(&late);
+    let why = decision.blocker.as_ref()?;
+    (why.reason == Reason::DrainTimeout).then(|| sent(world, lag, guards, decision, true))?
+}
+
 /// The write that comes of it, with what its precondition will say.
 pub fn flight(world: &World, lag: Lag, guards: Guards) -> Option<Flight> {
     let (decision, fresh) = decide(world, lag, guards);
+    sent(world, lag, guards, decision, fresh)
+}
+
+fn sent(
+    world: &World,
+    lag: Lag,
+    guards: Guards,
+    decision: Decision,
+    fresh: bool,
+) -> Option<Flight> {
     let mut write = decision.write?;
     if let (false, Write::Node(NodeWrite::Fence { term })) = (guards.fence_out_of_reach, &mut write)
     {

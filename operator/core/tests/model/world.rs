@@ -59,6 +59,8 @@ pub struct Limits {
     pub restarts: u8,
     /// Nodes replaced under the same name.
     pub replacements: u8,
+    /// Drains that are given up past their deadline.
+    pub given_up: u8,
     /// Which caches may lag.
     pub lags: Lags,
 }
@@ -178,6 +180,7 @@ pub struct Limits8 {
     pub pod_deletions: u8,
     pub restarts: u8,
     pub replacements: u8,
+    pub given_up: u8,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -188,6 +191,8 @@ pub enum Action {
         flight: Flight,
         old_plan: bool,
     },
+    /// A controller gives a drain up.
+    GiveUp(Flight),
     Land(usize),
     Lose(usize),
     AgentReads,

@@ -144,6 +144,22 @@ fn an_owner_label_that_names_no_owner_is_left_alone_and_quoted() {
 }
 
 #[test]
+fn an_alias_label_that_somebody_else_uses_is_told_of_and_not_written() {
+    let mut facts = held_by(Owner::Dra, wants(Owner::Dra));
+    facts.node.foreign_alias = Some("site/allocation=theirs".into());
+    let decision = step(&facts);
+    assert_eq!(
+        (decision.step, reason(&decision), &decision.write),
+        (Step::Held, Some(Reason::LabelContention), &None)
+    );
+    assert!(
+        message(&decision).contains("site/allocation=theirs"),
+        "{}",
+        message(&decision)
+    );
+}
+
+#[test]
 fn a_long_message_is_cut_to_what_the_api_takes() {
     let mut facts = positions().remove(1);
     foreign(&mut facts);

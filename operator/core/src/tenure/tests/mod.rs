@@ -3,8 +3,10 @@
 mod back;
 mod changes;
 mod conflicts;
+mod contention;
 mod draining;
 mod first_ownership;
+mod given_up;
 mod holding;
 mod rules;
 mod walk;
@@ -74,6 +76,7 @@ fn untouched(want: Want) -> Facts {
             owner: None,
             cohort: None,
             fence: None,
+            foreign_alias: None,
             allocatable: BTreeMap::from([(RESOURCE.to_owned(), 0)]),
         },
         record: None,
@@ -84,6 +87,9 @@ fn untouched(want: Want) -> Facts {
         foreign: vec![],
         fresh: false,
         may_start: Ok(()),
+        contended: None,
+        resting: None,
+        tearing_down: false,
         drain: DrainPolicy::Wait,
         timing: Timing {
             fence_seen_s: 60,
