@@ -316,16 +316,25 @@ impl<'a> Case<'a> {
 
     /// Waits until the fence is up.
     pub async fn fenced(&self) -> Result<()> {
+        self.fence(true).await
+    }
+
+    /// Waits until the fence is down.
+    pub async fn unfenced(&self) -> Result<()> {
+        self.fence(false).await
+    }
+
+    async fn fence(&self, up: bool) -> Result<()> {
         let fence = names::fence_taint(Vendor::Nvidia);
-        until(&format!("{} to be fenced", self.name), SOON, async || {
+        let what = format!("the fence of {} to be {up}", self.name);
+        until(&what, SOON, async || {
             let marks = self.marks().await?;
-            Ok(
-                if marks.taints.iter().any(|taint| taint.starts_with(&fence)) {
-                    Ok(())
-                } else {
-                    Err(format!("{marks:?}"))
-                },
-            )
+            let found = marks.taints.iter().any(|taint| taint.starts_with(&fence));
+            Ok(if found == up {
+                Ok(())
+            } else {
+                Err(format!("{marks:?}"))
+            })
         })
         .await
     }

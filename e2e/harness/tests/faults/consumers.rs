@@ -263,22 +263,24 @@ pub async fn given_up(case: Case<'_>) -> Result<()> {
     case.consumer("volta").await?;
     let budgets = keep(case, "volta").await?;
     case.want(Owner::Dra).await?;
+    case.fenced().await?;
     let mut rests = Vec::new();
     for _ in 0..2 {
-        let tenure = case
-            .blocked(
-                Reason::DrainTimeout,
-                &["ml/volta", "keep-volta", &format!("{SHORT_DRAIN_S} s")],
-            )
-            .await?;
-        ensure!(
-            tenure.step == Step::Hold && tenure.owner == Some(Owner::DevicePlugin),
-            "{tenure:?}"
-        );
+        case.unfenced().await?;
         let given_up = tokio::time::Instant::now();
         if rests.is_empty() {
             // It takes pods again; this one may be evicted at the next try.
             case.consumer("watt").await?;
+            let tenure = case
+                .blocked(
+                    Reason::DrainTimeout,
+                    &["ml/volta", "keep-volta", &format!("{SHORT_DRAIN_S} s")],
+                )
+                .await?;
+            ensure!(
+                tenure.step == Step::Hold && tenure.owner == Some(Owner::DevicePlugin),
+                "{tenure:?}"
+            );
         }
         case.fenced().await?;
         rests.push(given_up.elapsed().as_secs());
