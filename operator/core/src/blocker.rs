@@ -129,6 +129,9 @@ reasons! {
     /// The node was replaced under the same name; starting over.
     NodeReplaced "FH214" Waiting
         "Nothing: the record of the old machine is replaced and the new one is taken in like any new node."
+    /// The node's shaper, which makes layouts, has not said yet what it finds.
+    ShaperSilent "FH215" Waiting
+        "If it stays: kubectl -n freehold-operands get pods -l freehold.dev/component=shaper -o wide --field-selector spec.nodeName=<node>, then the logs of that pod. Nothing changes on the node meanwhile."
 
     // 3xx: two parties.
     /// Two cohorts of one vendor claim this node.
@@ -211,6 +214,13 @@ reasons! {
     /// A mode change is pending until the host restarts. Freehold never reboots a host.
     RebootRequired "FH705" Blocked
         "Drain and reboot the node, or reset its GPUs (nvidia-smi --gpu-reset), when it suits you. The node goes on by itself after it has come back."
+
+    /// The node's shaper could not make the layout.
+    LayoutFailed "FH706" Blocked
+        "The message holds the shaper's or the driver's words; the former geometry was restored where it could be. See the logs of the node's shaper (kubectl -n freehold-operands logs -l freehold.dev/component=shaper --prefix). It tries again by itself."
+    /// The ordered layout is being made, or made anew after a restart of the host.
+    LayoutPending "FH707" Waiting
+        "Nothing: the node's shaper is at it, and the operand starts when the layout is verified. If it stays, see the logs of that node's shaper in namespace freehold-operands."
 
     // 8xx: pace.
     /// Waiting for a place in the rollout budget.

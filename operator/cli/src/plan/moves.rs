@@ -5,7 +5,7 @@ use freehold_core::assign::{Assignment, NodeView, assign};
 use freehold_core::blocker::{Blocker, Reason};
 use freehold_core::intent::Intent;
 use freehold_core::names;
-use freehold_core::tenure::{Change, Current, Target, Want, change, layout_in_force};
+use freehold_core::tenure::{Change, Current, Target, Want, change, layout_stands};
 use freehold_core::vendor::{Owner, Vendor};
 use serde::Serialize;
 
@@ -255,7 +255,7 @@ fn current(
         None => true,
         Some(layout) => {
             order.as_ref() == Some(layout)
-                && report.is_none_or(|report| layout_in_force(layout, report))
+                && report.is_none_or(|report| layout_stands(layout, report))
         }
     };
     let cohort = node.labels.get(&names::cohort_label(vendor)).cloned();

@@ -1,6 +1,6 @@
 //! Preconditions: what must hold before an owner can be wanted on a node.
 
-use super::{ClusterView, NodeView};
+use super::{ClusterView, NodeView, mig};
 use crate::blocker::{Blocker, Reason};
 use crate::catalogue::{self, Floor, INSTANCE_TYPE_LABEL, MPS_LABEL, Operand, Subject, Version};
 use crate::intent::{Cohort, Layout, Taint};
@@ -167,17 +167,24 @@ pub(super) fn driver(
     )
 }
 
-/// Whether the wanted geometry exists on this kind of hardware at all. Whether a MIG layout fits a board is for the board to
-/// say, so that is the agent's answer, not one of a table.
+/// Whether this hardware can have the wanted geometry, and somebody is there to make it. Whether a MIG layout fits a board is
+/// for the board to say: the rows are those of its own driver, not those of a table.
 pub(super) fn layout(cohort: &Cohort, node: &NodeView, part: &VendorReport) -> Result<(), Blocker> {
     let wanted = match &cohort.layout {
         Some(Layout::LogicalNeuronCore(wanted)) => wanted,
-        Some(Layout::Mig(_)) | None => return Ok(()),
+        Some(Layout::Mig(layouts)) => return mig::fits(cohort, layouts, part),
+        None => return Ok(()),
     };
     let label = node.labels.get(INSTANCE_TYPE_LABEL).map(String::as_str);
     let instance = part.instance_type.as_deref().or(label).unwrap_or("unknown");
     let why = match catalogue::neuron_family(Some(part), label) {
-        Some(family) if family.lnc_configurable => return Ok(()),
+        Some(family) if family.lnc_configurable => {
+            return if part.layout.logical_neuron_core == Some(i32::from(*wanted)) {
+                Ok(())
+            } else {
+                mig::shaper_spoke(cohort, part)
+            };
+        }
         Some(family) => format!("is fixed at {} on {}", family.default_lnc, family.chip),
         None => "is not known to be configurable there".to_owned(),
     };

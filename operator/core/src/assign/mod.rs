@@ -10,6 +10,7 @@
 //! catches is listed as such, and not as a node with a taint or an old kubelet.
 
 mod fit;
+mod mig;
 
 #[cfg(test)]
 mod tests;

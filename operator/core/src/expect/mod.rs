@@ -3,11 +3,12 @@
 //! With a wanted layout the counts follow from that layout, since nothing is granted before the host reads it back; without
 //! one they follow from the geometry that the host has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::blocker::{Blocker, Reason};
 use crate::catalogue;
-use crate::intent::{Cohort, Layout, MigLayout, MigStrategy, Sharing};
+use crate::geometry::wanted_on;
+use crate::intent::{Cohort, Layout, MigStrategy, Sharing};
 use crate::report::{MigProfileCount, VendorReport};
 use crate::vendor::{Owner, Vendor};
 
@@ -104,18 +105,14 @@ impl Geometry {
     fn of(cohort: &Cohort, report: &VendorReport) -> Result<Self, Blocker> {
         match &cohort.layout {
             None => Ok(Self::read_back(report)),
-            Some(Layout::Mig(layouts)) => {
-                let gpus = count(report.inventory.devices);
-                Self::wanted(layouts, gpus, gpus.max(count(report.pci_devices))).map_err(|minor| {
+            Some(Layout::Mig(layouts)) => wanted_on(layouts, report)
+                .map(|wanted| Self::wanted(&wanted, count(report.inventory.devices)))
+                .map_err(|gone| {
                     Blocker::new(
                         Reason::LayoutInfeasible,
-                        format!(
-                            "the layout of cohort {} names GPU {minor}, but this node has {gpus}",
-                            cohort.name
-                        ),
+                        format!("the layout of cohort {} names {gone}", cohort.name),
                     )
-                })
-            }
+                }),
             Some(Layout::LogicalNeuronCore(_)) => Err(Blocker::new(
                 Reason::LayoutInfeasible,
                 format!(
@@ -143,24 +140,16 @@ impl Geometry {
         }
     }
 
-    /// What the layouts ask for on `gpus` GPUs, whose minor numbers lie below `minors`. `Err` holds a minor number beyond.
-    fn wanted(layouts: &[MigLayout], gpus: usize, minors: usize) -> Result<Self, u32> {
-        let all: BTreeSet<u32> = (0..u32::try_from(gpus).unwrap_or(u32::MAX)).collect();
-        let mut per_gpu = BTreeMap::new();
-        for layout in layouts {
-            for &minor in layout.gpus.as_ref().unwrap_or(&all) {
-                if minor as usize >= minors {
-                    return Err(minor);
-                }
-                per_gpu.insert(minor, profiles(&layout.instances));
-            }
-        }
-        per_gpu.retain(|_, instances| !instances.is_empty());
-        Ok(Self {
-            full_gpus: gpus.saturating_sub(per_gpu.len()),
+    /// What the layout asks for on `gpus` GPUs.
+    fn wanted(wanted: &BTreeMap<u32, Vec<MigProfileCount>>, gpus: usize) -> Self {
+        Self {
+            full_gpus: gpus.saturating_sub(wanted.len()),
             empty_gpus: 0,
-            per_gpu,
-        })
+            per_gpu: wanted
+                .iter()
+                .map(|(minor, instances)| (*minor, profiles(instances)))
+                .collect(),
+        }
     }
 
     /// Profile → count over all GPUs.
@@ -367,7 +356,7 @@ fn shared(resources: BTreeMap<String, i64>, sharing: &Sharing) -> BTreeMap<Strin
         .collect()
 }
 
-fn profiles(instances: &[crate::report::MigProfileCount]) -> BTreeMap<String, i64> {
+fn profiles(instances: &[MigProfileCount]) -> BTreeMap<String, i64> {
     let mut sum = BTreeMap::new();
     for instance in instances.iter().filter(|instance| instance.count > 0) {
         *sum.entry(instance.profile.clone()).or_insert(0) += i64::from(instance.count);

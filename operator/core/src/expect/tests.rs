@@ -1,4 +1,5 @@
 use super::*;
+use crate::intent::MigLayout;
 use crate::intent::{DraTraits, Selector};
 use crate::report::{Inventory, LayoutReport, MigProfileCount, Model};
 

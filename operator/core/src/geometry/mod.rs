@@ -11,10 +11,12 @@
 //! | [`Request`] | what a layout asks for: a profile's name, or its share of the board |
 //! | [`Plan`], [`Refusal`] | what to destroy and create on one GPU ([`plan`]), or why there is no way |
 
+mod layout;
 mod plan;
 mod request;
 mod solve;
 
+pub use layout::{NoSuchGpu, minors, profiles_of, wanted_on};
 pub use plan::{Plan, Refusal, feasible, offered, plan};
 pub use request::{Request, RequestError, Share, units};
 pub use solve::{Impossible, MAX_TRIES};

@@ -1,7 +1,7 @@
 //! Verifying: what is advertised equals inventory × layout (× replicas), and nobody else advertises.
 
 use super::unmet::Unmet;
-use super::{Facts, OperandPod, Target, proofs};
+use super::{Facts, OperandPod, Target, proofs, shaping};
 use crate::blocker::Reason;
 use crate::expect::Expected;
 use crate::names::OPERAND_NAMESPACE;
@@ -10,6 +10,15 @@ use crate::vendor::Owner;
 /// What the target must advertise is what is advertised.
 pub(super) fn verified(facts: &Facts, target: &Target) -> Result<(), Unmet> {
     dual(facts, target.owner)?;
+    let advertised = advertised(facts, target);
+    match shaping::pending(facts, target) {
+        // An operand that waits for its layout cannot advertise; that it waits is worth more than what it lacks.
+        Some(pending) if advertised.is_err() || !pending.read_back => Err(pending.unmet),
+        Some(_) | None => advertised,
+    }
+}
+
+fn advertised(facts: &Facts, target: &Target) -> Result<(), Unmet> {
     let report = proofs::report(facts)?;
     let Some(operand) = running(facts, target) else {
         return Err(not_running(facts, target));

@@ -1,6 +1,6 @@
 //! How much a change of intent takes: decided here and nowhere else.
 
-use super::{Facts, Target, layout::layout_in_force};
+use super::{Facts, Target, shaping::layout_stands};
 use crate::vendor::Owner;
 
 /// Classes of change, in the order of what they take.
@@ -23,7 +23,8 @@ pub struct Current {
     pub owner: Owner,
     /// Cohort; `None` when the label is gone.
     pub cohort: Option<String>,
-    /// Whether the geometry that the target asks for (if any) was ordered and is in force.
+    /// Whether the geometry that the target asks for (if any) was ordered and is in force, or is the node's shaper's to make
+    /// without a drain (see [`super::layout_stands`]).
     pub layout_in_force: bool,
     /// What the running operand advertises, by hash; `None` while none runs.
     pub shape: Option<String>,
@@ -69,8 +70,7 @@ pub(super) fn current(facts: &Facts, owner: Owner, target: &Target) -> Current {
         // Without a valid report the order has to do: a report that is merely missing is no reason to drain a node.
         Some(layout) => {
             ordered == Some(layout)
-                && super::proofs::report(facts)
-                    .map_or(true, |report| layout_in_force(layout, report))
+                && super::proofs::report(facts).map_or(true, |report| layout_stands(layout, report))
         }
     };
     let cohort = facts.node.cohort.clone();

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::geometry::wanted_on;
 use crate::intent::Layout;
 use crate::report::{MigProfileCount, VendorReport};
 
 /// Whether the agent read back exactly this layout. GPUs that no entry names must have no instances; where entries overlap
-/// the later one counts.
+/// the later one counts. Symbolic requests are compared by the names that the GPU's own table has for them.
 ///
 /// Instances that the agent could count but not name stand for any profile: their number per GPU must be right, and what they
 /// are is proven by what the device plugin or driver, which asks NVML, then advertises.
@@ -17,20 +18,10 @@ pub fn layout_in_force(layout: &Layout, report: &VendorReport) -> bool {
             report.layout.logical_neuron_core == Some(i32::from(*value))
         }
         Layout::Mig(layouts) => {
-            let mut wanted: BTreeMap<String, Vec<MigProfileCount>> = BTreeMap::new();
-            for layout in layouts {
-                let mut instances = layout.instances.clone();
-                instances.sort();
-                let gpus: Vec<u32> = match &layout.gpus {
-                    Some(gpus) => gpus.iter().copied().collect(),
-                    None => (0..u32::try_from(report.inventory.devices).unwrap_or(0)).collect(),
-                };
-                for gpu in gpus {
-                    wanted.insert(gpu.to_string(), instances.clone());
-                }
-            }
-            wanted.retain(|_, instances| !instances.is_empty());
-            let found: BTreeMap<String, Vec<MigProfileCount>> = report
+            let Ok(wanted) = wanted_on(layouts, report) else {
+                return false;
+            };
+            let found: Option<BTreeMap<u32, Vec<MigProfileCount>>> = report
                 .layout
                 .mig
                 .iter()
@@ -38,9 +29,12 @@ pub fn layout_in_force(layout: &Layout, report: &VendorReport) -> bool {
                 .map(|(gpu, instances)| {
                     let mut instances = instances.clone();
                     instances.sort();
-                    (gpu.clone(), instances)
+                    Some((gpu.parse().ok()?, instances))
                 })
                 .collect();
+            let Some(found) = found else {
+                return false;
+            };
             wanted.keys().eq(found.keys())
                 && wanted
                     .values()

@@ -45,6 +45,7 @@ mod held;
 mod layout;
 mod proofs;
 mod raise;
+mod shaping;
 mod step;
 mod unmet;
 mod vacated;
@@ -61,4 +62,5 @@ pub use facts::{
 };
 pub use given_up::{Aim, GivenUp, Rest};
 pub use layout::layout_in_force;
+pub use shaping::layout_stands;
 pub use step::step;

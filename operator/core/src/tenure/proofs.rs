@@ -3,7 +3,7 @@
 use super::goal::Goal;
 use super::layout::layout_in_force;
 use super::unmet::Unmet;
-use super::{Facts, RecordFacts, consumers};
+use super::{Facts, RecordFacts, consumers, shaping};
 use crate::blocker::Reason;
 use crate::intent::Layout;
 use crate::report::VendorReport;
@@ -163,14 +163,16 @@ pub(super) fn word(facts: &Facts, record: &RecordFacts, owner: Owner) -> Result<
     ))
 }
 
-/// The geometry read back is the wanted one.
+/// The geometry read back is the wanted one, and the node's shaper, if it has one, has verified it.
 pub(super) fn layout(
     facts: &Facts,
     record: &RecordFacts,
     wanted: Option<&Layout>,
 ) -> Result<(), Unmet> {
     let Some(layout) = wanted else { return Ok(()) };
-    if layout_in_force(layout, answer(facts, record)?) {
+    let report = answer(facts, record)?;
+    shaping::verified(report)?;
+    if layout_in_force(layout, report) {
         return Ok(());
     }
     let said = facts

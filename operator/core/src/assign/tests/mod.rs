@@ -1,3 +1,4 @@
+mod geometry;
 mod preconditions;
 mod properties;
 

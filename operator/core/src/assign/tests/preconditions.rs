@@ -358,7 +358,12 @@ fn the_logical_core_setting_is_refused_where_it_is_fixed_or_unknown() {
     ] {
         let mut cohort = cohort("copper", Vendor::Neuron, Owner::DevicePlugin);
         cohort.layout = Some(Layout::LogicalNeuronCore(2));
-        let report = report(None, Some(chips(model, instance, 4, 32)));
+        let mut part = chips(model, instance, 4, 32);
+        part.layout.shaping = Some(crate::report::Shaping {
+            outcome: crate::report::ShapingOutcome::Idle,
+            message: None,
+        });
+        let report = report(None, Some(part));
         let assignment = assign(
             Vendor::Neuron,
             &node(&[("pool", "copper")]),

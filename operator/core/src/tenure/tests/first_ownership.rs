@@ -9,7 +9,7 @@ fn discovered(owner: Owner) -> Facts {
 }
 
 /// A node whose word was handed in term 2 and confirmed.
-fn handed(owner: Owner) -> Facts {
+pub(super) fn handed(owner: Owner) -> Facts {
     let mut facts = untouched(wants(owner));
     facts.record = Some(record(Some(owner), 2));
     facts.report = Some(answer(2, Some(owner)));

@@ -9,6 +9,7 @@ mod first_ownership;
 mod given_up;
 mod holding;
 mod rules;
+mod shaping;
 mod walk;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,224 @@
+//! A cohort's MIG layout on the GPUs of one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::{Board, Profile, Request};
+use crate::intent::MigLayout;
+use crate::report::{MigProfileCount, VendorReport};
+
+/// A layout names a GPU that the node does not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoSuchGpu {
+    /// The minor number named.
+    pub minor: u32,
+    /// Minor numbers of the node's GPUs, as far as they are known.
+    pub gpus: BTreeSet<u32>,
+}
+
+impl fmt::Display for NoSuchGpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { minor, gpus } = self;
+        write!(f, "GPU {minor}, but this node has {}", gpus.len())?;
+        let numbered_from_0 = (0..).zip(gpus).all(|(index, gpu)| index == *gpu);
+        if !numbered_from_0 {
+            let minors: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+            write!(f, " (minor {})", minors.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// What each GPU is to carry, by minor number; GPUs that are to have MIG off are absent. Later entries win where two name one
+/// GPU. Requests are resolved to the literal names of the GPU's own table, and those that mean one profile add up; where no
+/// table is known, or has no such row, they stay as they were written.
+///
+/// # Errors
+/// An entry names a GPU beyond those of the node.
+pub fn wanted_on(
+    layouts: &[MigLayout],
+    part: &VendorReport,
+) -> Result<BTreeMap<u32, Vec<MigProfileCount>>, NoSuchGpu> {
+    let gpus = minors(part);
+    let mut wanted = BTreeMap::new();
+    for layout in layouts {
+        for &minor in layout.gpus.as_ref().unwrap_or(&gpus) {
+            if !gpus.contains(&minor) && !may_exist(minor, &gpus, part) {
+                return Err(NoSuchGpu { minor, gpus });
+            }
+            wanted.insert(minor, &layout.instances);
+        }
+    }
+    Ok(wanted
+        .into_iter()
+        .map(|(minor, instances)| {
+            let profiles = profiles_of(&part.layout.boards, minor).unwrap_or_default();
+            (minor, literal(profiles, instances))
+        })
+        .filter(|(_, instances)| !instances.is_empty())
+        .collect())
+}
+
+/// The table of a GPU, or `None` when none is known.
+#[must_use]
+pub fn profiles_of(boards: &[Board], gpu: u32) -> Option<&[Profile]> {
+    boards
+        .iter()
+        .find(|board| board.gpus.contains(&gpu))
+        .map(|board| board.profiles.as_slice())
+}
+
+/// Minor numbers of the node's GPUs: those that the shaper names, and where it names fewer than the driver serves, the lowest
+/// others.
+#[must_use]
+pub fn minors(part: &VendorReport) -> BTreeSet<u32> {
+    let devices = count(part.inventory.devices);
+    let boards = &part.layout.boards;
+    let mut gpus: BTreeSet<u32> = boards.iter().flat_map(|board| board.gpus.clone()).collect();
+    for minor in 0.. {
+        if gpus.len() >= devices {
+            break;
+        }
+        gpus.insert(minor);
+    }
+    gpus
+}
+
+/// Whether a GPU that is in no known table may be there all the same: minor numbers have gaps where a GPU fell off the bus.
+fn may_exist(minor: u32, gpus: &BTreeSet<u32>, part: &VendorReport) -> bool {
+    let named: usize = part
+        .layout
+        .boards
+        .iter()
+        .map(|board| board.gpus.len())
+        .sum();
+    let all_named = named > 0 && named >= count(part.inventory.devices);
+    !all_named && (minor as usize) < gpus.len().max(count(part.pci_devices))
+}
+
+/// Requests by the literal names of a table, sorted, equal ones added up.
+fn literal(profiles: &[Profile], instances: &[MigProfileCount]) -> Vec<MigProfileCount> {
+    let mut sum = BTreeMap::<&str, i32>::new();
+    for MigProfileCount { profile, count } in instances.iter().filter(|one| one.count > 0) {
+        let request = profile.parse::<Request>().ok();
+        let name = request
+            .and_then(|request| request.resolve(profiles))
+            .map_or(profile.as_str(), |row| row.name.as_str());
+        let total = sum.entry(name).or_default();
+        *total = total.saturating_add(*count);
+    }
+    sum.into_iter()
+        .map(|(profile, count)| MigProfileCount {
+            profile: profile.to_owned(),
+            count,
+        })
+        .collect()
+}
+
+/// A count that the schema bounds below at 0.
+fn count(number: i32) -> usize {
+    usize::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalogue::published_board;
+
+    fn instances(wanted: &[(&str, i32)]) -> Vec<MigProfileCount> {
+        wanted
+            .iter()
+            .map(|&(profile, count)| MigProfileCount {
+                profile: profile.into(),
+                count,
+            })
+            .collect()
+    }
+
+    fn entry(gpus: Option<&[u32]>, wanted: &[(&str, i32)]) -> MigLayout {
+        MigLayout {
+            gpus: gpus.map(|gpus| gpus.iter().copied().collect()),
+            instances: instances(wanted),
+        }
+    }
+
+    fn node(devices: i32, boards: &[(&str, &[u32])]) -> VendorReport {
+        let mut part = VendorReport {
+            pci_devices: devices,
+            ..VendorReport::default()
+        };
+        part.inventory.devices = devices;
+        part.layout.boards = boards
+            .iter()
+            .map(|&(board, gpus)| Board {
+                gpus: gpus.to_vec(),
+                profiles: published_board(board).expect(board).profiles(),
+            })
+            .collect();
+        part
+    }
+
+    #[test]
+    fn one_request_gets_the_name_that_each_gpu_has_for_it() {
+        let part = node(3, &[("H100-80", &[0, 2]), ("GB200-189", &[1])]);
+        let layouts = [entry(None, &[("3g.1/2", 1), ("1g.1/8+me", 1)])];
+        let wanted = wanted_on(&layouts, &part).expect("three GPUs");
+        assert_eq!(wanted[&0], instances(&[("1g.10gb+me", 1), ("3g.40gb", 1)]));
+        assert_eq!(wanted[&1], instances(&[("1g.24gb+me", 1), ("3g.95gb", 1)]));
+        assert_eq!(wanted[&2], wanted[&0]);
+    }
+
+    #[test]
+    fn two_keys_that_mean_one_profile_add_up() {
+        let part = node(1, &[("H100-80", &[0])]);
+        let layouts = [entry(None, &[("1g.1/8", 2), ("1g.10gb", 3)])];
+        let wanted = wanted_on(&layouts, &part).expect("one GPU");
+        assert_eq!(wanted[&0], instances(&[("1g.10gb", 5)]));
+    }
+
+    #[test]
+    fn a_later_entry_wins_and_an_empty_one_means_off() {
+        let layouts = [
+            entry(None, &[("3g.40gb", 2)]),
+            entry(Some(&[0]), &[]),
+            entry(Some(&[1]), &[("7g.80gb", 1)]),
+        ];
+        let wanted = wanted_on(&layouts, &node(3, &[])).expect("three GPUs");
+        assert_eq!(wanted.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(wanted[&1], instances(&[("7g.80gb", 1)]));
+    }
+
+    #[test]
+    fn what_no_table_resolves_stays_as_written() {
+        let layouts = [entry(None, &[("1g.1/8", 7)])];
+        for part in [node(1, &[]), node(1, &[("RTX-PRO-6000", &[0])])] {
+            let wanted = wanted_on(&layouts, &part).expect("one GPU");
+            assert_eq!(wanted[&0], instances(&[("1g.1/8", 7)]));
+        }
+    }
+
+    #[test]
+    fn all_gpus_are_those_that_the_shaper_names() {
+        let part = node(2, &[("H100-80", &[1, 6])]);
+        assert_eq!(minors(&part), [1, 6].into());
+        assert_eq!(minors(&node(3, &[("H100-80", &[1])])), [0, 1, 2].into());
+        assert_eq!(minors(&node(2, &[])), [0, 1].into());
+    }
+
+    #[test]
+    fn a_gpu_that_is_not_there_is_named_with_those_that_are() {
+        let layouts = [entry(Some(&[0]), &[("7g.80gb", 1)])];
+        let gone =
+            wanted_on(&layouts, &node(2, &[("H100-80", &[1, 6])])).expect_err("minor 1 and 6");
+        assert_eq!(gone.to_string(), "GPU 0, but this node has 2 (minor 1, 6)");
+        let layouts = [entry(Some(&[4]), &[("7g.80gb", 1)])];
+        let gone = wanted_on(&layouts, &node(4, &[])).expect_err("minor 0 to 3");
+        assert_eq!(gone.to_string(), "GPU 4, but this node has 4");
+        let mut fallen = node(4, &[]);
+        fallen.pci_devices = 5;
+        assert!(
+            wanted_on(&layouts, &fallen).is_ok(),
+            "minor numbers have gaps"
+        );
+    }
+}

@@ -1,0 +1,116 @@
+//! Where the node's shaper stands with the ordered layout, and what that means here.
+//!
+//! | outcome | while held | in the Reshape step |
+//! |---|---|---|
+//! | `InForce`, `Idle` | the read-back decides | only `InForce` goes on, and the read-back must agree |
+//! | `Working` | wait: a layout is made anew after each boot, without a drain | wait |
+//! | `Busy` | the geometry was changed under a running operand: fence, drain, repair | somebody unseen holds the devices |
+//! | `Infeasible`, `ResetRequired`, `RebootRequired`, `Failed` | a person must act; a fence would change nothing | the same |
+//!
+//! A node without a shaper is judged by the read-back alone.
+
+use super::layout::layout_in_force;
+use super::unmet::Unmet;
+use super::{Facts, Target, proofs};
+use crate::blocker::Reason;
+use crate::intent::Layout;
+use crate::report::{Shaping, ShapingOutcome, VendorReport};
+
+/// Whether the ordered layout is in force, or will be without anybody leaving the node: made anew after a boot, or once a
+/// person has done what the shaper asks for.
+#[must_use]
+pub fn layout_stands(layout: &Layout, report: &VendorReport) -> bool {
+    layout_in_force(layout, report)
+        || report.layout.shaping.as_ref().is_some_and(|shaping| {
+            shaping.outcome == ShapingOutcome::Working || trouble(shaping).is_some()
+        })
+}
+
+/// What a held node waits for before its operand can advertise the ordered layout, if it is the shaper.
+pub(super) fn pending(facts: &Facts, target: &Target) -> Option<Pending> {
+    let layout = target.layout.as_ref()?;
+    let report = proofs::report(facts).ok()?;
+    let shaping = report.layout.shaping.as_ref()?;
+    let unmet = match shaping.outcome {
+        ShapingOutcome::Working => Unmet::at_once(
+            Reason::LayoutPending,
+            said(shaping, "the layout is being made in this boot"),
+        ),
+        ShapingOutcome::Idle
+        | ShapingOutcome::InForce
+        | ShapingOutcome::Busy
+        | ShapingOutcome::Infeasible
+        | ShapingOutcome::ResetRequired
+        | ShapingOutcome::RebootRequired
+        | ShapingOutcome::Failed => trouble(shaping)?,
+    };
+    Some(Pending {
+        unmet,
+        read_back: layout_in_force(layout, report),
+    })
+}
+
+/// What the shaper of a held node has to say.
+pub(super) struct Pending {
+    /// In words.
+    pub(super) unmet: Unmet,
+    /// The geometry read back is the wanted one all the same.
+    pub(super) read_back: bool,
+}
+
+/// In the Reshape step: the shaper, if there is one, has verified the layout.
+pub(super) fn verified(report: &VendorReport) -> Result<(), Unmet> {
+    let Some(shaping) = &report.layout.shaping else {
+        return Ok(());
+    };
+    match shaping.outcome {
+        ShapingOutcome::InForce => Ok(()),
+        ShapingOutcome::Idle => Err(Unmet::soon(
+            Reason::LayoutPending,
+            "the order has not reached the node's shaper yet",
+        )),
+        ShapingOutcome::Working => Err(Unmet::soon(
+            Reason::LayoutPending,
+            said(shaping, "the layout is being made"),
+        )),
+        ShapingOutcome::Busy => Err(Unmet::at_once(
+            Reason::DevicesInUse,
+            said(shaping, "a process holds the devices"),
+        )),
+        ShapingOutcome::Infeasible
+        | ShapingOutcome::ResetRequired
+        | ShapingOutcome::RebootRequired
+        | ShapingOutcome::Failed => trouble(shaping).map_or(Ok(()), Err),
+    }
+}
+
+/// What only a person can resolve.
+fn trouble(shaping: &Shaping) -> Option<Unmet> {
+    let (reason, what) = match shaping.outcome {
+        ShapingOutcome::Infeasible => (
+            Reason::LayoutInfeasible,
+            "the board cannot have this layout",
+        ),
+        ShapingOutcome::ResetRequired => (
+            Reason::RebootRequired,
+            "a change of MIG mode waits for a reset of the GPU",
+        ),
+        ShapingOutcome::RebootRequired => (
+            Reason::RebootRequired,
+            "a change of MIG mode waits for a restart of the host",
+        ),
+        ShapingOutcome::Failed => (Reason::LayoutFailed, "the layout could not be made"),
+        ShapingOutcome::Idle
+        | ShapingOutcome::InForce
+        | ShapingOutcome::Working
+        | ShapingOutcome::Busy => return None,
+    };
+    Some(Unmet::at_once(reason, said(shaping, what)))
+}
+
+fn said(shaping: &Shaping, what: &str) -> String {
+    shaping.message.as_ref().map_or_else(
+        || what.to_owned(),
+        |message| format!("{what}; the node's shaper says: {message}"),
+    )
+}
