@@ -259,13 +259,15 @@ pub struct MigLayout {
     #[x_kube(validation = Rule::new("self.matches('^(All|[0-9]{1,3}(,[0-9]{1,3})*)$')")
         .message("gpus must be All or a comma-separated list of GPU minor numbers, e.g. '0,1,6'"))]
     pub gpus: String,
-    /// Instances per GPU by profile, e.g. `1g.10gb: 7`.
+    /// Instances per GPU: profile → count. A profile is named as the driver prints it (`1g.10gb`, `1g.10gb+me`), or by its share
+    /// of the board (`1g.1/8`, `3g.1/2+me`: compute slices, fraction of the memory, and the same suffix), which means the same
+    /// on every board and under every driver.
     #[schemars(extend("maxProperties" = 16))]
     #[x_kube(
         validation = Rule::new("size(self) > 0 && self.all(k, self[k] >= 1 && self[k] <= 64)")
             .message("instances must name at least one profile, each with a count from 1 to 64; to leave MIG off, name no layout for the GPU"),
-        validation = Rule::new("self.all(k, size(k) <= 32 && k.matches('^[1-8]g[.][0-9]+gb([+-][a-z.,]+)?$'))")
-            .message("instances must be keyed by MIG profile names as the driver prints them, e.g. 1g.10gb or 1g.10gb+me")
+        validation = Rule::new("self.all(k, size(k) <= 32 && k.matches('^[1-8]g[.]([0-9]+gb|1/[1-9]|2/[2-9]|3/[3-9]|4/[4-9]|5/[5-9]|6/[6-9]|7/[7-9]|8/[89]|9/9|[1-9]/[1-9][0-9])([+-][a-z.,]+)?$'))")
+            .message("instances must be keyed by MIG profile names as the driver prints them, e.g. 1g.10gb or 1g.10gb+me, or by compute slices and a fraction of the board's memory of at most 1, e.g. 1g.1/8 or 3g.1/2+me")
     )]
     pub instances: BTreeMap<String, i32>,
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use clap::Args;
 use freehold_api::DeviceType;
 use freehold_api::plan::{CohortPlan, Plan, SizeCount, SizePlan, SizeVendor};
+use freehold_core::geometry;
 use freehold_core::intent::{Layout, MigStrategy, SelectorTerm, Sharing};
 use freehold_core::names;
 use freehold_core::vendor::{Owner, Vendor};
@@ -201,8 +202,12 @@ fn resource(cohort: &CohortPlan, wanted: Option<&str>) -> Result<String, Failure
                     .iter()
                     .flat_map(|layout| &layout.instances)
                     .map(|instance| instance.profile.as_str())
+                    // A share of the board has another name on every board.
+                    .filter(|profile| matches!(profile.parse(), Ok(geometry::Request::Literal(_))))
                     .min();
-                let profile = smallest.ok_or_else(|| ask("its layout has no MIG instances"))?;
+                let profile = smallest.ok_or_else(|| {
+                    ask("its layout names no MIG profile as the driver prints it")
+                })?;
                 // As the plugin writes profiles in resource names.
                 format!("nvidia.com/mig-{}", profile.replace('+', "."))
             }

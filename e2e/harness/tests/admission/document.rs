@@ -79,7 +79,7 @@ fn mill() -> Value {
         "image": format!("registry.example.com/team/driver@sha256:{}", "a1".repeat(32)),
         "nvidia": {
             "dra": {"extendedResourceName": "Publish", "featureGates": {"TimeSlicingSettings": true, "DynamicMIG": false}},
-            "mig": {"layouts": [{"gpus": "0,1", "instances": {"1g.10gb": 5}}, {"gpus": "2", "instances": {"1g.10gb+me": 1}}]},
+            "mig": {"layouts": [{"gpus": "0,1", "instances": {"1g.10gb": 5}}, {"gpus": "2", "instances": {"1g.10gb+me": 1, "3g.1/2": 1}}]},
         },
     })
 }

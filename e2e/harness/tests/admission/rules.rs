@@ -173,7 +173,9 @@ fn rows() -> Vec<Row> {
         row("/spec/cohorts/1/nvidia/mig/layouts/0/instances/1g.10gb", json!(65), "spec.cohorts[1].nvidia.mig.layouts[0].instances",
             "instances must name at least one profile, each with a count from 1 to 64; to leave MIG off, name no layout for the GPU"),
         row("/spec/cohorts/1/nvidia/mig/layouts/0/instances/MIG 1g.10gb", json!(1), "spec.cohorts[1].nvidia.mig.layouts[0].instances",
-            "instances must be keyed by MIG profile names as the driver prints them, e.g. 1g.10gb or 1g.10gb+me"),
+            "instances must be keyed by MIG profile names as the driver prints them, e.g. 1g.10gb or 1g.10gb+me, or by compute slices and a fraction of the board's memory of at most 1, e.g. 1g.1/8 or 3g.1/2+me"),
+        row("/spec/cohorts/1/nvidia/mig/layouts/0/instances/3g.9~18", json!(1), "spec.cohorts[1].nvidia.mig.layouts[0].instances",
+            "instances must be keyed by MIG profile names as the driver prints them, e.g. 1g.10gb or 1g.10gb+me, or by compute slices and a fraction of the board's memory of at most 1, e.g. 1g.1/8 or 3g.1/2+me"),
 
         // Neuron.
         row("/spec/cohorts/2/neuron/logicalNeuronCore", json!(3), "spec.cohorts[2].neuron.logicalNeuronCore",

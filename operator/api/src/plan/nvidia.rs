@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use freehold_core::geometry::Request;
 use freehold_core::intent::{self, DraTraits, Layout, MigLayout, Sharing};
 use freehold_core::report::MigProfileCount;
 use freehold_core::vendor::Owner;
@@ -20,6 +21,8 @@ const GPU_RESOURCE: &str = "nvidia.com/gpu";
 const MAX_REPLICAS: u32 = 1024;
 /// Most instances of one profile; the schema's bound.
 const MAX_INSTANCES: u32 = 64;
+/// Longest name of a profile; the schema's bound.
+const MAX_PROFILE: usize = 32;
 /// Gates of the driver 0.5.0, without those of ComputeDomains, which Freehold does not run.
 const GATES: [&str; 9] = [
     "TimeSlicingSettings",
@@ -416,11 +419,11 @@ fn mig_layout(checker: &mut Checker, at: &str, raw: &crate::MigLayout) -> MigLay
         .iter()
         .map(|(profile, count)| {
             let field = format!("{at}.instances[{profile}]");
-            if !is_profile(profile) {
+            if profile.len() > MAX_PROFILE || profile.parse::<Request>().is_err() {
                 checker.problem(
                     &field,
                     quoted(profile),
-                    "a MIG profile as the driver prints it, e.g. 1g.10gb or 1g.10gb+me",
+                    "a MIG profile as the driver prints it, e.g. 1g.10gb or 1g.10gb+me, or its share of the board, e.g. 1g.1/8 or 3g.1/2+me",
                 );
             }
             checker.count(&field, *count, 1, MAX_INSTANCES);
@@ -455,25 +458,4 @@ fn gpu_minors(checker: &mut Checker, field: &str, text: &str) -> Option<BTreeSet
         );
     }
     Some(minors.unwrap_or_default())
-}
-
-/// `<slices>g.<memory>gb`, with an attribute after `+` or `-` (NVML's names: `1g.10gb`, `1g.10gb+me`, `1g.24gb-me`).
-fn is_profile(text: &str) -> bool {
-    let (base, attribute) = text
-        .split_once(['+', '-'])
-        .map_or((text, None), |(base, attribute)| (base, Some(attribute)));
-    let Some((slices, memory)) = base.split_once("g.") else {
-        return false;
-    };
-    let memory_ok = memory
-        .strip_suffix("gb")
-        .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()));
-    let slices_ok = matches!(slices.as_bytes(), [b'1'..=b'8']);
-    let attribute_ok = attribute.is_none_or(|text| {
-        !text.is_empty()
-            && text
-                .chars()
-                .all(|c| c.is_ascii_lowercase() || c == '.' || c == ',')
-    });
-    slices_ok && memory_ok && attribute_ok
 }

@@ -304,6 +304,11 @@ fn a_problem_names_the_field_what_was_found_and_what_was_expected() {
             "found 'nvidia.com/mig-2g.20gb', expected nvidia.com/gpu",
         ),
         ("2g.20gb: 3}", "twog: 3}", "instances[twog]: found 'twog'"),
+        (
+            "2g.20gb: 3}",
+            "2g.5/4: 3}",
+            "instances[2g.5/4]: found '2g.5/4'",
+        ),
         ("gpus: \"1,4\"", "gpus: \"1,+4\"", "gpus: found '1,+4'"),
         (
             "TimeSlicingSettings: true",

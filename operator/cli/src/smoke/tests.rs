@@ -92,6 +92,29 @@ fn a_plugin_job_asks_for_a_resource_that_the_cohort_advertises() {
 }
 
 #[test]
+fn a_share_of_the_board_names_no_resource_so_a_literal_name_is_used_or_asked_for() {
+    let with = |from: &str, to: &str| {
+        let changed = FLEET.replace(from, to);
+        assert_ne!(changed, FLEET, "the sample has {from}");
+        let cluster: AcceleratorCluster = serde_saphyr::from_str(&changed).expect("the sample");
+        Plan::parse(&cluster.spec).expect("a valid sample")
+    };
+    let mixed = with("2g.10gb: 1", "2g.1/4: 1");
+    let job = objects(&mixed, &options("a100-mig")).expect("a manifest");
+    let limits = &job[0]["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"];
+    assert_eq!(limits["nvidia.com/mig-1g.5gb"], json!(1), "{limits}");
+
+    let shares = FLEET
+        .replace("1g.5gb:", "1g.1/8:")
+        .replace("2g.10gb: 1", "2g.1/4: 1")
+        .replace("3g.20gb: 1", "3g.1/2: 1");
+    let cluster: AcceleratorCluster = serde_saphyr::from_str(&shares).expect("the sample");
+    let shares = Plan::parse(&cluster.spec).expect("a valid sample");
+    let refused = objects(&shares, &options("a100-mig")).expect_err("no name");
+    assert!(refused.to_string().contains("--resource"), "{refused}");
+}
+
+#[test]
 fn a_dra_job_uses_the_smallest_fitting_size_and_its_namespace() {
     let job = only_job("trn2-dra");
     assert_eq!(job["metadata"]["namespace"], "ml");

@@ -26,9 +26,9 @@ pub enum Request {
 pub struct Share {
     /// Compute slices.
     pub slices: u8,
-    /// Numerator of the memory fraction, at least 1.
+    /// Numerator of the memory fraction, 1 to 9.
     pub part: u8,
-    /// Denominator, at least `part`.
+    /// Denominator, at least `part`, at most 99.
     pub whole: u8,
     /// Media suffix with its sign (`+me`, `-me`, `+gfx`, `+me.all`), or empty.
     pub suffix: String,
@@ -65,7 +65,7 @@ fn parse(key: &str) -> Option<Request> {
     match memory.split_once('/') {
         Some((part, whole)) => {
             let (part, whole) = (number(part)?, number(whole)?);
-            (1..=whole).contains(&part).then(|| {
+            (part <= whole && part < 10).then(|| {
                 Request::Symbolic(Share {
                     slices,
                     part,
@@ -239,6 +239,7 @@ mod tests {
             "1g.1/0",
             "1g.01/8",
             "1g.1/100",
+            "1g.10/12",
             "1g.+1/8",
             "1g./",
             "1c.3g.20gb",
