@@ -11,11 +11,13 @@
 //! | [`Request`] | what a layout asks for: a profile's name, or its share of the board |
 //! | [`Plan`], [`Refusal`] | what to destroy and create on one GPU ([`plan`]), or why there is no way |
 
+mod draw;
 mod layout;
 mod plan;
 mod request;
 mod solve;
 
+pub use draw::LEGEND;
 pub use layout::{NoSuchGpu, minors, profiles_of, wanted_on};
 pub use plan::{Plan, Refusal, feasible, offered, plan};
 pub use request::{Request, RequestError, Share, units};
