@@ -87,6 +87,48 @@ pub(super) async fn plan_tells_what_would_change(cluster: &TestCluster, plugin: 
         "{}",
         wrong.err
     );
+    layouts_are_drawn_on_a_published_board(cluster, plugin, intent);
     let absent = plugin.expect(&["plan", "-f", "/nowhere.yaml"], 2);
     assert!(absent.err.contains("/nowhere.yaml"), "{}", absent.err);
+}
+
+/// Nothing of it asks a cluster.
+fn layouts_are_drawn_on_a_published_board(cluster: &TestCluster, plugin: &Plugin, intent: &str) {
+    let with = |instances: &str| {
+        let file = cluster.folder().join("layouts.yaml");
+        let layout = format!(
+            "owner: DRA, nvidia: {{mig: {{layouts: [{{gpus: All, instances: {{{instances}}}}}]}}}}"
+        );
+        std::fs::write(&file, intent.replace("owner: DRA", &layout)).unwrap();
+        file.display().to_string()
+    };
+    let nowhere = ["--kubeconfig", "/nowhere.kubeconfig"];
+    let plan = |file: &str, board: &str, exit| {
+        let asked = ["plan", "-f", file, "--board", board, "--gpus", "2"];
+        plugin.expect(&[&asked[..], &nowhere].concat(), exit)
+    };
+    let fits = plan(&with("3g.1/2: 2"), "H200", 0);
+    assert!(
+        fits.out.contains("GPU 0-1: creates 2") && fits.out.contains("│+3g.71gb"),
+        "{}",
+        fits.out
+    );
+    assert!(
+        fits.out
+            .contains("publishes 4 device(s), 4 of them MIG devices"),
+        "{}",
+        fits.out
+    );
+    let refused = plan(&with("3g.1/2: 3"), "H200", 3);
+    assert!(
+        refused.out.contains("at most 2 of 3g.71gb"),
+        "{}",
+        refused.out
+    );
+    let unknown = plan(&with("3g.1/2: 2"), "H2000", 2);
+    assert!(
+        unknown.err.contains("H2000") && unknown.err.contains("GH200-144"),
+        "{}",
+        unknown.err
+    );
 }

@@ -1,6 +1,8 @@
 //! `plan`: what an AcceleratorCluster comes to on the nodes that there are, decided by the functions that the controller
 //! decides by.
 
+mod board;
+mod drawn;
 mod moves;
 mod objects;
 mod order;
@@ -47,6 +49,18 @@ pub(crate) struct Options {
     /// Plan for this AcceleratorCluster (- for stdin) instead of the live one.
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Draw the file's MIG layouts on a board by its published table, e.g. H100-80, without a cluster. Exits with 3 when one
+    /// cannot be had. A name that does not exist lists those that do.
+    #[arg(
+        long,
+        value_name = "BOARD",
+        requires = "file",
+        conflicts_with = "exit_code"
+    )]
+    board: Option<String>,
+    /// GPUs of the node that --board draws.
+    #[arg(long, value_name = "COUNT", requires = "board", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=16))]
+    gpus: u32,
     /// Exit with 3 when anything would change.
     #[arg(long)]
     exit_code: bool,
@@ -55,6 +69,11 @@ pub(crate) struct Options {
 /// Runs the command.
 pub(crate) async fn run(session: &Session, options: Options) -> Result<Exit, Failure> {
     let given = options.file.as_deref().map(intent_file::read).transpose()?;
+    if let (Some(board), Some((_, plan))) = (&options.board, &given) {
+        let answer = board::OnBoard::new(plan, board, options.gpus)?;
+        output::print(session, &answer)?;
+        return Ok(answer.exit());
+    }
     let client = session.client().await?;
     session.busy("reading the AcceleratorCluster");
     let live = if given.is_some() {
@@ -99,7 +118,8 @@ pub(crate) async fn run(session: &Session, options: Options) -> Result<Exit, Fai
         now_s: session.now().as_second(),
     };
     order::assign(&mut moves, &world, &stays, &settled, &pace);
-    let answer = Answered::new(&rendered, moves, stays, settled.len(), objects, notes);
+    let mut answer = Answered::new(&rendered, moves, stays, settled.len(), objects, notes);
+    answer.mig = drawn::all(&world, &rendered.intent, &answer.moves);
     output::print(session, &answer)?;
     Ok(if options.exit_code && answer.changes() {
         Exit::Findings
@@ -362,6 +382,9 @@ struct Answered {
     /// Places that are as wanted.
     settled: usize,
     objects: Objects,
+    /// MIG layouts of nodes that change, drawn.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mig: Vec<drawn::Drawn>,
     /// Budgets, canaries and drain, in words.
     pace: Vec<String>,
 }
@@ -383,6 +406,7 @@ impl Answered {
             stays,
             settled,
             objects,
+            mig: Vec::new(),
         }
     }
 

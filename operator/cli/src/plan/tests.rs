@@ -3,6 +3,7 @@ use freehold_core::vendor::{Owner, Vendor};
 use serde_json::json;
 
 use super::*;
+use crate::plan::board::OnBoard;
 use crate::plan::moves::Class;
 use crate::plan::order::Pace;
 use crate::testing::{NOW, node as record, plain};
@@ -235,4 +236,89 @@ fn deleting_the_resource_releases_every_owned_node() {
         (released, moves.len()),
         (vec!["w1", "w2", "w3", "w4", "w7"], 5)
     );
+}
+
+/// Three cohorts with layouts: one that fits, one that does not, one that the strategy cannot advertise.
+fn with_layouts() -> Plan {
+    let cluster: AcceleratorCluster = serde_json::from_value(json!({
+        "apiVersion": "freehold.dev/v1alpha1", "kind": "AcceleratorCluster", "metadata": {"name": "cluster"},
+        "spec": {"cohorts": [
+            {"name": "olive-mixed", "vendor": "NVIDIA", "owner": "DevicePlugin", "nodeSelector": {"matchLabels": {"p": "o"}},
+             "nvidia": {"devicePlugin": {"migStrategy": "Mixed"}, "mig": {"layouts": [
+                {"gpus": "All", "instances": {"4g.1/2": 1, "1g.1/8": 3}}, {"gpus": "0", "instances": {"3g.1/2": 2}}]}}},
+            {"name": "rust-dra", "vendor": "NVIDIA", "owner": "DRA", "nodeSelector": {"matchLabels": {"p": "r"}},
+             "nvidia": {"mig": {"layouts": [{"gpus": "All", "instances": {"3g.40gb": 2, "1g.10gb": 1}}]}}},
+            {"name": "teal-single", "vendor": "NVIDIA", "owner": "DevicePlugin", "nodeSelector": {"matchLabels": {"p": "t"}},
+             "nvidia": {"devicePlugin": {"migStrategy": "Single"}, "mig": {"layouts": [{"gpus": "1", "instances": {"1g.1/8": 7}}]}}},
+        ]}}))
+    .expect("a cluster");
+    Plan::parse(&cluster.spec).expect("a valid spec")
+}
+
+/// A node of H100s that carry seven small instances each, the second of three with none.
+fn with_boards(name: &str, cohort: &str, small: &str) -> AcceleratorNode {
+    let mut record = reported(name, cohort, None, 3);
+    let board = freehold_core::catalogue::published_board("H100-80").expect("H100-80");
+    let report = record
+        .status
+        .as_mut()
+        .and_then(|status| status.report.as_mut());
+    let part = report
+        .and_then(|report| report.nvidia.as_mut())
+        .expect("a part");
+    part.layout.boards = vec![freehold_core::geometry::Board {
+        gpus: vec![0, 1, 2],
+        profiles: board.profiles(),
+    }];
+    let seven = vec![freehold_core::report::MigProfileCount {
+        profile: small.into(),
+        count: 7,
+    }];
+    part.layout.mig = [("0".to_owned(), seven.clone()), ("2".to_owned(), seven)].into();
+    part.layout.shaping = Some(freehold_core::report::Shaping {
+        outcome: freehold_core::report::ShapingOutcome::Idle,
+        message: None,
+    });
+    record
+}
+
+#[test]
+fn a_layout_is_drawn_once_for_the_nodes_and_gpus_that_are_alike() {
+    let plan = with_layouts();
+    let names = ["n1", "n2", "n3", "n4", "n5"];
+    let mut records: Vec<AcceleratorNode> = names
+        .iter()
+        .map(|name| with_boards(name, "olive-mixed", "1g.10gb"))
+        .collect();
+    // This one's shaper has not named its instances.
+    records[4] = with_boards("n5", "olive-mixed", "unknown");
+    let nodes = names.iter().map(|name| node(name, "o", None)).collect();
+    let world = world(nodes, records);
+    let (moves, _, _) = moves::all(&world, &plan.intent, false);
+    let drawn = drawn::all(&world, &plan.intent, &moves);
+    insta::assert_snapshot!(drawn::text(&drawn, plain(false)).join("\n"));
+}
+
+#[test]
+fn without_a_cluster_a_layout_is_drawn_on_a_published_board_and_a_wrong_one_is_proven_wrong() {
+    let on_board = OnBoard::new(&with_layouts(), "h100-80", 2).expect("a board");
+    assert_eq!(on_board.exit(), Exit::Findings);
+    insta::assert_snapshot!(on_board.text(plain(false)));
+    let (_, without) = wanted(&json!({}));
+    let nothing = OnBoard::new(&without, "A30", 4).expect("a board");
+    assert_eq!(nothing.exit(), Exit::Fine);
+    assert!(
+        nothing
+            .text(plain(false))
+            .starts_with("No cohort sets nvidia.mig.layouts.")
+    );
+}
+
+#[test]
+fn a_board_without_a_table_is_answered_with_those_that_have_one() {
+    let wrong = OnBoard::new(&with_layouts(), "H1000", 8).expect_err("no such board");
+    assert_eq!(wrong.exit, Exit::Usage);
+    for known in ["H1000", "A100-40", "RTX-PRO-6000", "H100 NVL"] {
+        assert!(wrong.message.contains(known), "{}", wrong.message);
+    }
 }

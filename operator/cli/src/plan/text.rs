@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use freehold_core::vendor::Owner;
 
-use super::Answered;
 use super::moves::{Class, Move, Stay};
+use super::{Answered, drawn};
 use crate::health::Health;
 use crate::output::Look;
 use crate::table;
@@ -57,6 +57,7 @@ pub(super) fn render(plan: &Answered, look: Look) -> String {
     let mut lines = vec![style.bold(&plan.sentence)];
     lines.extend(plan.notes.iter().cloned());
     section(&mut lines, moves(plan, look));
+    section(&mut lines, drawn::text(&plan.mig, look));
     section(&mut lines, blocked(plan, look));
     section(&mut lines, stays(plan, look));
     section(&mut lines, objects(plan));

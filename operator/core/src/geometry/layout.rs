@@ -16,16 +16,22 @@ pub struct NoSuchGpu {
     pub gpus: BTreeSet<u32>,
 }
 
+impl NoSuchGpu {
+    /// How many GPUs there are, with their minor numbers unless these count from 0: `2 (minor 1, 6)`.
+    #[must_use]
+    pub fn others(&self) -> String {
+        let gpus = &self.gpus;
+        if (0..).zip(gpus).all(|(index, gpu)| index == *gpu) {
+            return gpus.len().to_string();
+        }
+        let minors: Vec<String> = gpus.iter().map(ToString::to_string).collect();
+        format!("{} (minor {})", gpus.len(), minors.join(", "))
+    }
+}
+
 impl fmt::Display for NoSuchGpu {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { minor, gpus } = self;
-        write!(f, "GPU {minor}, but this node has {}", gpus.len())?;
-        let numbered_from_0 = (0..).zip(gpus).all(|(index, gpu)| index == *gpu);
-        if !numbered_from_0 {
-            let minors: Vec<String> = gpus.iter().map(ToString::to_string).collect();
-            write!(f, " (minor {})", minors.join(", "))?;
-        }
-        Ok(())
+        write!(f, "GPU {}, but this node has {}", self.minor, self.others())
     }
 }
 
