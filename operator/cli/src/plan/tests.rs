@@ -322,3 +322,40 @@ fn a_board_without_a_table_is_answered_with_those_that_have_one() {
         assert!(wrong.message.contains(known), "{}", wrong.message);
     }
 }
+
+/// The lines of the README's fenced block that holds this text.
+fn readme_block(holding: &str) -> Vec<String> {
+    let readme = include_str!("../../../../README.md");
+    let blocks = readme.split("\n```").skip(1).step_by(2);
+    let block = blocks
+        .filter(|block| block.contains(holding))
+        .collect::<Vec<_>>();
+    let [block] = block.as_slice() else {
+        panic!("one block of the README holds {holding:?}");
+    };
+    block.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_layout_and_its_drawing_in_the_readme_are_what_the_command_prints() {
+    let resource = readme_block("name: h100-mig").join("\n");
+    let cluster: AcceleratorCluster = serde_saphyr::from_str(&resource).expect("a resource");
+    let plan = Plan::parse(&cluster.spec).expect("a valid spec");
+    let shown = readme_block("--board H100-80 --gpus 4");
+    let printed = OnBoard::new(&plan, "H100-80", 4)
+        .expect("a board")
+        .text(plain(false));
+    // Every part between two ellipses is printed, in this order.
+    let mut rest = printed.as_str();
+    let parts = shown[1..]
+        .split(|line| line == "…")
+        .filter(|part| !part.is_empty());
+    assert_eq!(parts.clone().count(), 3, "{shown:?}");
+    for part in parts {
+        let part = part.join("\n") + "\n";
+        let Some((_, after)) = rest.split_once(&part) else {
+            panic!("the README shows\n{part}\nwhich is not in\n{printed}");
+        };
+        rest = after;
+    }
+}
