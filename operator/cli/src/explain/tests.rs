@@ -190,3 +190,30 @@ fn a_held_node_has_nothing_left_to_do() {
         explanation.stories[0].by_hand.is_empty() && explanation.stories[0].consumers.is_empty()
     );
 }
+
+#[test]
+fn a_layout_is_told_with_what_the_shaper_says_and_what_the_boards_can_carry() {
+    let mut record = draining();
+    let report = record
+        .status
+        .as_mut()
+        .and_then(|status| status.report.as_mut());
+    let part = report
+        .and_then(|report| report.nvidia.as_mut())
+        .expect("a part");
+    part.layout = serde_json::from_value(json!({
+        "migEnabledGpus": 1, "mig": {"3": [{"profile": "3g.71gb", "count": 2}]},
+        "boards": [{"gpus": [1, 3], "profiles": [
+            {"name": "7g.141gb", "id": 0, "slices": 7, "size": 8, "starts": [0], "max": 1},
+            {"name": "3g.71gb", "id": 9, "slices": 3, "size": 4, "starts": [0, 4], "max": 2}]}],
+        "shaping": {"outcome": "RebootRequired", "message": "GPU 1: MIG is Disabled, pending Enabled"}}))
+    .expect("a layout");
+    let text = explanation(Some(&record), facts(Some(kube_node("uid-w21")))).text(plain(false));
+    for part in [
+        "MIG on for 1 GPUs; GPU 3: 2 × 3g.71gb",
+        "shaper: a change of MIG mode waits for a restart of the host: GPU 1: MIG is Disabled, pending Enabled",
+        "GPU 1, 3 can carry 3g.71gb ×2, 7g.141gb ×1",
+    ] {
+        assert!(text.contains(part), "{part:?} is missing:\n{text}");
+    }
+}

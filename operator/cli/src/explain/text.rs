@@ -1,7 +1,8 @@
 //! The explanation for people.
 
 use freehold_api::VendorSpec;
-use freehold_core::report::{LayoutReport, NodeReport, VendorReport};
+use freehold_core::geometry;
+use freehold_core::report::{LayoutReport, NodeReport, Shaping, ShapingOutcome, VendorReport};
 use freehold_core::vendor::{Owner, Vendor};
 
 use super::Explanation;
@@ -314,9 +315,9 @@ fn statements(vendor: Vendor, part: &VendorReport, order: Option<&VendorSpec>) -
         format!("{vendor}: {}", in_use(part)),
         format!("{vendor}: {word}, {sockets}, {registered}"),
     ];
-    if let Some(layout) = layout(&part.layout) {
-        statements.push(format!("{vendor}: {layout}"));
-    }
+    let said = [layout(&part.layout), shaper(&part.layout)];
+    let geometry = said.into_iter().flatten().chain(boards(&part.layout));
+    statements.extend(geometry.map(|statement| format!("{vendor}: {statement}")));
     statements
 }
 
@@ -362,6 +363,36 @@ fn layout(layout: &LayoutReport) -> Option<String> {
         parts.push(format!("Logical NeuronCore setting {value}"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+fn shaper(layout: &LayoutReport) -> Option<String> {
+    let Shaping { outcome, message } = layout.shaping.as_ref()?;
+    let what = match outcome {
+        ShapingOutcome::Idle => "no layout is ordered",
+        ShapingOutcome::InForce => "the ordered layout is in force",
+        ShapingOutcome::Working => "the ordered layout is being made",
+        ShapingOutcome::Busy => "the geometry differs, and somebody holds the devices",
+        ShapingOutcome::Infeasible => "the board cannot have the ordered layout",
+        ShapingOutcome::ResetRequired => "a change of MIG mode waits for a reset of the GPU",
+        ShapingOutcome::RebootRequired => "a change of MIG mode waits for a restart of the host",
+        ShapingOutcome::Failed => "the ordered layout could not be made",
+    };
+    let message = message
+        .as_ref()
+        .map(|message| format!(": {message}"))
+        .unwrap_or_default();
+    Some(format!("shaper: {what}{message}"))
+}
+
+fn boards(layout: &LayoutReport) -> impl Iterator<Item = String> + '_ {
+    layout.boards.iter().map(|board| {
+        let gpus: Vec<String> = board.gpus.iter().map(ToString::to_string).collect();
+        format!(
+            "GPU {} can carry {}",
+            gpus.join(", "),
+            geometry::offered(&board.profiles)
+        )
+    })
 }
 
 fn our_pod(pod: &OurPod) -> String {
