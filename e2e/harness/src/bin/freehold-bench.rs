@@ -7,7 +7,12 @@ use anyhow::{Context as _, Result, bail};
 use freehold_api::AcceleratorCluster;
 use freehold_api::plan::Plan;
 use freehold_core::assign::{self, ClusterView, NodeView};
-use freehold_core::report::{Inventory, Model, NodeReport, VendorReport};
+use freehold_core::catalogue::published_board;
+use freehold_core::geometry::Board;
+use freehold_core::report::{
+    Inventory, LayoutReport, Model, NodeReport, Shaping, ShapingOutcome, VendorReport,
+};
+use freehold_core::tenure::Want;
 use freehold_core::vendor::Vendor;
 use freehold_e2e::install::{memory_kib, repository};
 use freehold_e2e::sample_fleet::{Outcome, members};
@@ -37,29 +42,31 @@ fn planning(cluster: &AcceleratorCluster) -> Result<()> {
     };
     let nodes: Vec<(NodeView, NodeReport)> = (0..NODES).map(node).collect();
     let began = Instant::now();
-    let mut matched = 0;
+    let mut wanted = 0;
     for (node, report) in &nodes {
         for vendor in Vendor::ALL {
-            matched += usize::from(
-                assign::assign(vendor, node, Some(report), &view, &plan.intent)
-                    .cohort
-                    .is_some(),
-            );
+            let assignment = assign::assign(vendor, node, Some(report), &view, &plan.intent);
+            wanted += usize::from(matches!(assignment.want, Want::Owner(_)));
         }
     }
     let took = began.elapsed();
-    if matched != NODES {
-        bail!("every node of the fleet matches one cohort, found {matched} of {NODES}");
+    if wanted != NODES {
+        bail!("every node of the fleet gets one owner, found {wanted} of {NODES}");
     }
     println!(
-        "assignment of {NODES} nodes, both vendors, with expectations: {:.0} ms",
+        "assignment of {NODES} nodes, both vendors, with expectations and the feasibility of MIG layouts: {:.0} ms",
         took.as_secs_f64() * 1_000.0
     );
     Ok(())
 }
 
 fn node(index: usize) -> (NodeView, NodeReport) {
-    let pool = if index.is_multiple_of(2) { "a" } else { "b" };
+    // Every third node has a MIG layout, which is held against what its boards offer.
+    let pool = match index % 3 {
+        0 => "a",
+        1 => "b",
+        _ => "c",
+    };
     let uid = format!("uid-{index}");
     let view = NodeView {
         name: format!("node-{index}"),
@@ -80,10 +87,16 @@ fn node(index: usize) -> (NodeView, NodeReport) {
         }],
         ..Inventory::default()
     };
+    let layout = if pool == "c" {
+        a100()
+    } else {
+        LayoutReport::default()
+    };
     let nvidia = VendorReport {
         observed_term: 1,
         pci_devices: 8,
         inventory,
+        layout,
         ..VendorReport::default()
     };
     let report = NodeReport {
@@ -93,6 +106,22 @@ fn node(index: usize) -> (NodeView, NodeReport) {
         ..NodeReport::default()
     };
     (view, report)
+}
+
+/// Eight boards with what their driver offers, and a shaper that waits for an order.
+fn a100() -> LayoutReport {
+    let profiles = published_board("A100-40").map(|board| board.profiles());
+    LayoutReport {
+        boards: vec![Board {
+            gpus: (0..8).collect(),
+            profiles: profiles.unwrap_or_default(),
+        }],
+        shaping: Some(Shaping {
+            outcome: ShapingOutcome::Idle,
+            message: None,
+        }),
+        ..LayoutReport::default()
+    }
 }
 
 /// Memory and writes of the sample fleet at rest.
