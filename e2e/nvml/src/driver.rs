@@ -13,6 +13,7 @@ pub mod code {
     pub const DRIVER_NOT_LOADED: u32 = 9;
     pub const GPU_IS_LOST: u32 = 15;
     pub const RESET_REQUIRED: u32 = 16;
+    pub const OPERATING_SYSTEM: u32 = 17;
     pub const IN_USE: u32 = 19;
     pub const INSUFFICIENT_RESOURCES: u32 = 23;
     pub const ARGUMENT_VERSION_MISMATCH: u32 = 25;

@@ -38,6 +38,7 @@ impl FakeNvml {
             gpus: gpus.collect(),
             faults: Vec::new(),
             calls: BTreeMap::new(),
+            processes: BTreeMap::new(),
             writes: Vec::new(),
         };
         state::begin(&fake.path, &state)?;

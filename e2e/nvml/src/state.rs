@@ -29,6 +29,8 @@ pub struct State {
     pub faults: Vec<Fault>,
     /// Calls since the beginning, by function.
     pub calls: BTreeMap<String, u64>,
+    /// Calls by PID of the caller.
+    pub processes: BTreeMap<u32, u64>,
     /// Calls that change something, in order, failed ones included.
     pub writes: Vec<Write>,
 }
@@ -138,6 +140,8 @@ pub struct Write {
     pub asked: String,
     /// What was answered; 0 is success.
     pub code: u32,
+    /// Which call it was of all calls so far, from 1.
+    pub at: u64,
 }
 
 /// Reads the state, lets `change` work on it, and writes it back, alone of all processes.
@@ -174,6 +178,6 @@ fn alone(path: &Path) -> io::Result<File> {
 
 fn write(path: &Path, state: &State) -> io::Result<()> {
     let draft = path.with_extension("draft");
-    fs::write(&draft, serde_json::to_vec_pretty(state)?)?;
+    fs::write(&draft, serde_json::to_vec(state)?)?;
     fs::rename(draft, path)
 }

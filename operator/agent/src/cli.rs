@@ -26,6 +26,7 @@ use crate::report::link::Socket;
 use crate::report::{Reporter, backoff::Backoff};
 use crate::shape::engine::Engine;
 use crate::shape::lnc::Lnc;
+use crate::shape::mig::Mig;
 use crate::shape::shaper::Shaper;
 use crate::{kubelet, witness};
 
@@ -99,6 +100,9 @@ enum Command {
         /// Where the host's paths are mounted.
         #[arg(long, default_value = "/host")]
         host_root: PathBuf,
+        /// NVIDIA only: NVML, as the root of the driver's installation or the library's own file. The host's root unless given.
+        #[arg(long)]
+        nvml: Option<PathBuf>,
     },
     /// Exit 0 if, and only if, a living `hold` made this mark.
     Held {
@@ -188,10 +192,12 @@ impl Command {
                 vendor,
                 state_dir,
                 host_root,
+                nvml,
             } => {
+                let library = nvml.unwrap_or_else(|| host_root.clone());
                 let host = Host::new(host_root);
                 let engine: Box<dyn Engine> = match vendor {
-                    Vendor::Nvidia => anyhow::bail!("no engine for {vendor}"),
+                    Vendor::Nvidia => Box::new(Mig::new(host.clone(), &library, &state_dir)),
                     Vendor::Neuron => Box::new(Lnc::new(host.clone())),
                 };
                 Shaper {

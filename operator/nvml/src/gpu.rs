@@ -11,8 +11,6 @@ use crate::row::{self, Row};
 const FIELD_RESETLESS_MIG: u32 = 184;
 /// What NVML writes for a process that is in no GPU instance.
 const NO_INSTANCE: u32 = u32::MAX;
-/// Kinds of compute profiles are asked for until NVML says that there are no more. nvml.h 13.3 has 9.
-const MOST_COMPUTE_KINDS: u32 = 32;
 
 /// One GPU of a [`Session`](crate::Session).
 #[derive(Clone, Copy, Debug)]
@@ -204,19 +202,21 @@ impl<'s> Gpu<'s> {
     /// # Errors
     /// When NVML refuses.
     pub fn compute_instances(self, instance: u32) -> Result<Vec<ComputeInstance>, Error> {
-        let profiles = self.compute_profiles(instance)?;
+        let profiles = self.device.compute_profiles(instance)?;
         let most = profiles.iter().map(|(_, slices)| *slices).max();
-        let mut found = Vec::new();
-        for (profile, slices) in profiles {
-            for (id, of) in self.device.compute_instances(instance, profile)? {
-                if of == profile {
-                    found.push(ComputeInstance {
-                        id,
-                        whole: Some(slices) == most,
-                    });
+        let ids = profiles.iter().map(|(id, _)| *id);
+        let mut found: Vec<ComputeInstance> = self
+            .device
+            .compute_instances(instance, ids)?
+            .into_iter()
+            .map(|(id, profile)| {
+                let slices = profiles.iter().find(|(other, _)| *other == profile);
+                ComputeInstance {
+                    id,
+                    whole: slices.is_some() && slices.map(|(_, slices)| *slices) == most,
                 }
-            }
-        }
+            })
+            .collect();
         found.sort_unstable_by_key(|compute| compute.id);
         found.dedup_by_key(|compute| compute.id);
         Ok(found)
@@ -228,6 +228,7 @@ impl<'s> Gpu<'s> {
     /// When NVML refuses.
     pub fn create_whole_compute_instance(self, instance: u32) -> Result<u32, Error> {
         let profile = self
+            .device
             .compute_profiles(instance)?
             .into_iter()
             // The first of those with the most slices: later kinds are variants of it.
@@ -264,19 +265,6 @@ impl<'s> Gpu<'s> {
         processes.sort_unstable();
         processes.dedup();
         Ok(processes)
-    }
-
-    /// Compute profiles of a GPU instance: ID and slices.
-    fn compute_profiles(self, instance: u32) -> Result<Vec<(u32, u32)>, Error> {
-        let mut profiles = Vec::new();
-        for kind in 0..MOST_COMPUTE_KINDS {
-            match self.device.compute_profile(instance, kind) {
-                Ok(found) => profiles.extend(found),
-                Err(error) if error.is(Code::InvalidArgument) => break,
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(profiles)
     }
 }
 

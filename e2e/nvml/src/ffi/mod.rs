@@ -23,8 +23,7 @@ mod instance;
 use std::ffi::{c_char, c_uint};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, ptr};
+use std::{env, fs, process, ptr};
 
 use nvml_wrapper_sys::bindings::nvmlReturn_t;
 
@@ -32,28 +31,28 @@ use crate::driver::code;
 use crate::state::{self, Gpu, State, Write};
 use crate::{KILL_VARIABLE, STATE_FILE, STATE_VARIABLE, procfs};
 
-/// Calls of this process.
-static CALLS: AtomicU64 = AtomicU64::new(0);
-
 /// One call: counted, then failed as scripted or carried out.
 fn call(function: &str, run: impl FnOnce(&mut State) -> Result<(), u32>) -> nvmlReturn_t {
     let Some(path) = state_file() else {
         return code::DRIVER_NOT_LOADED;
     };
+    let mut count = 0;
     let answer = state::with(&path, |state| {
         *state.calls.entry(function.to_owned()).or_default() += 1;
-        let answer = scripted(state, function).map_or_else(|| run(state), Err);
-        // A host whose procfs cannot be kept in step would make every test after this one a riddle.
-        procfs::follow(state).map(|()| answer)
+        // Not in this library's own memory: programs unload it and load it again.
+        let calls = state.processes.entry(process::id()).or_default();
+        *calls += 1;
+        count = *calls;
+        scripted(state, function).map_or_else(|| run(state), Err)
     });
     let answer = match answer {
-        Ok(Ok(answer)) => answer.err().unwrap_or(0),
-        Ok(Err(_)) | Err(_) => code::DRIVER_NOT_LOADED,
+        Ok(answer) => answer.err().unwrap_or(0),
+        Err(_) => code::DRIVER_NOT_LOADED,
     };
     let last = env::var(KILL_VARIABLE)
         .ok()
         .and_then(|last| last.parse().ok());
-    if last == Some(CALLS.fetch_add(1, Ordering::SeqCst) + 1) {
+    if last == Some(count) {
         // Not an exit: nothing of this process may run any more.
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
@@ -121,6 +120,8 @@ fn write<T>(
             Err(code::NO_PERMISSION)
         };
         record(state, function, minor, asked.clone(), answer.as_ref().err());
+        // A host whose procfs lags behind would make every test after this a riddle.
+        procfs::follow(state).map_err(|_| code::OPERATING_SYSTEM)?;
         answer.map(give)
     });
     if !ran && let Some(path) = state_file() {
@@ -142,6 +143,7 @@ fn record(state: &mut State, function: &str, gpu: u32, asked: String, code: Opti
         gpu,
         asked,
         code: code.copied().unwrap_or(0),
+        at: state.calls.values().sum(),
     });
 }
 

@@ -14,7 +14,8 @@ use freehold_core::report::{LayoutReport, MigProfileCount};
 
 use super::{Host, ReadError};
 
-const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
+/// Where the driver shows its capabilities.
+pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 /// Most GPUs whose instances are listed: the API's bound.
 const MAX_GPUS: usize = 16;
 

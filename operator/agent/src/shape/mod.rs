@@ -13,6 +13,7 @@
 //! |---|---|
 //! | [`engine`] | the seam between the shaper and the devices |
 //! | [`lnc`] | the engine for Neuron devices: the Logical NeuronCore setting |
+//! | [`mig`] | the engine for NVIDIA devices: MIG mode and instances |
 //! | [`order`], [`shaped`] | the two files |
 //! | [`gate`] | whether an operand may start |
 //! | [`told`] | what a reading says about all this |
@@ -21,6 +22,7 @@
 pub mod engine;
 pub mod gate;
 pub mod lnc;
+pub mod mig;
 pub mod order;
 pub mod shaped;
 pub mod shaper;

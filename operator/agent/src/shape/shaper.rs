@@ -140,8 +140,17 @@ impl Shaper {
                 return self.tell(&boot_id, order, seen);
             }
         };
-        // Said before the first change: whatever becomes of this process, nobody takes the geometry for verified then.
-        self.tell(&boot_id, order.clone(), seen)?;
+        // Said before the first change: whatever becomes of this process, nobody takes the geometry for verified then. Where as
+        // much is said already, a retry is no news.
+        let said = shaped::read(&self.directory).ok().flatten();
+        let is_said = said.is_some_and(|said| {
+            said.boot_id == boot_id
+                && said.order == order
+                && said.shaping.outcome != ShapingOutcome::InForce
+        });
+        if !is_said {
+            self.tell(&boot_id, order.clone(), seen)?;
+        }
         let seen = self.engine.shape(&wanted);
         let told = self.tell(&boot_id, order, seen);
         // Held until here: an operand that starts now finds what was told.

@@ -24,8 +24,23 @@ pub struct Tree {
 impl Tree {
     /// A host with a kernel, a PCI bus and a kubelet, and no accelerator.
     pub fn new() -> Self {
+        Self::in_directory(&std::env::temp_dir())
+    }
+
+    /// As [`Tree::new`], in memory where the machine has a place for that: for tests with so many durable writes that a busy
+    /// disk would take minutes.
+    pub fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() {
+            Self::in_directory(memory)
+        } else {
+            Self::new()
+        }
+    }
+
+    fn in_directory(directory: &Path) -> Self {
         let tree = Self {
-            dir: tempfile::tempdir().unwrap(),
+            dir: tempfile::tempdir_in(directory).unwrap(),
         };
         tree.file("/proc/sys/kernel/random/boot_id", &format!("{BOOT}\n"));
         tree.pci("0000:00:05.0", "0x8086", "0x1237", "0x060000");

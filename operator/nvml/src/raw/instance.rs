@@ -15,6 +15,8 @@ use crate::error::Code;
 
 /// Room for instances of one profile: no board holds more than 8, and some drivers count wrong.
 const INSTANCES: usize = 64;
+/// Kinds of compute profiles are asked for until NVML says that there are no more. nvml.h 13.3 has 9.
+const MOST_COMPUTE_KINDS: u32 = 32;
 /// Room for placements of one profile: no board has more than 12.
 const PLACEMENTS: usize = 64;
 
@@ -214,51 +216,62 @@ impl Device<'_> {
         unsafe { call!(self.raw, nvmlGpuInstanceDestroy(handle)) }
     }
 
-    /// A kind of compute profile in an instance: ID and slices. `None` where it has no such profile.
-    pub fn compute_profile(self, instance: u32, kind: u32) -> Result<Option<(u32, u32)>, Error> {
+    /// Compute profiles of an instance: ID and slices, in the order of their kinds.
+    pub fn compute_profiles(self, instance: u32) -> Result<Vec<(u32, u32)>, Error> {
         let handle = self.instance(instance)?;
-        let mut info: nvmlComputeInstanceProfileInfo_t = zeroed();
-        // SAFETY: a handle that NVML just gave; one structure, written during the call.
-        let answer = unsafe {
-            call!(
-                self.raw,
-                nvmlGpuInstanceGetComputeInstanceProfileInfo(
-                    handle,
-                    kind,
-                    NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
-                    &raw mut info
+        let mut profiles = Vec::new();
+        for kind in 0..MOST_COMPUTE_KINDS {
+            let mut info: nvmlComputeInstanceProfileInfo_t = zeroed();
+            // SAFETY: a handle that NVML just gave; one structure, written during the call.
+            let answer = unsafe {
+                call!(
+                    self.raw,
+                    nvmlGpuInstanceGetComputeInstanceProfileInfo(
+                        handle,
+                        kind,
+                        NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED,
+                        &raw mut info
+                    )
                 )
-            )
-        };
-        match answer {
-            Ok(()) => Ok(Some((info.id, info.sliceCount))),
-            Err(error) if error.is(Code::NotSupported) => Ok(None),
-            Err(error) => Err(error),
+            };
+            match answer {
+                Ok(()) => profiles.push((info.id, info.sliceCount)),
+                Err(error) if error.is(Code::NotSupported) => {}
+                Err(error) if error.is(Code::InvalidArgument) => break,
+                Err(error) => return Err(error),
+            }
         }
+        Ok(profiles)
     }
 
-    /// Compute instances of a profile in an instance: ID and profile.
-    pub fn compute_instances(self, instance: u32, profile: u32) -> Result<Vec<(u32, u32)>, Error> {
+    /// Compute instances of these profiles in an instance: ID and profile.
+    pub fn compute_instances(
+        self,
+        instance: u32,
+        profiles: impl Iterator<Item = u32>,
+    ) -> Result<Vec<(u32, u32)>, Error> {
         let handle = self.instance(instance)?;
-        let mut buffer: [nvmlComputeInstance_t; INSTANCES] = [ptr::null_mut(); INSTANCES];
-        let mut count = INSTANCES as u32;
-        // SAFETY: as in `instances`.
-        unsafe {
-            call!(
-                self.raw,
-                nvmlGpuInstanceGetComputeInstances(
-                    handle,
-                    profile,
-                    buffer.as_mut_ptr(),
-                    &raw mut count
-                )
-            )?;
+        let mut found = Vec::new();
+        for profile in profiles {
+            let mut buffer: [nvmlComputeInstance_t; INSTANCES] = [ptr::null_mut(); INSTANCES];
+            let mut count = INSTANCES as u32;
+            // SAFETY: as in `instances`.
+            unsafe {
+                call!(
+                    self.raw,
+                    nvmlGpuInstanceGetComputeInstances(
+                        handle,
+                        profile,
+                        buffer.as_mut_ptr(),
+                        &raw mut count
+                    )
+                )?;
+            }
+            for handle in buffer.iter().take(count as usize) {
+                found.push(self.compute_info(*handle)?);
+            }
         }
-        buffer
-            .iter()
-            .take(count as usize)
-            .map(|handle| self.compute_info(*handle))
-            .collect()
+        Ok(found)
     }
 
     fn compute_info(self, handle: nvmlComputeInstance_t) -> Result<(u32, u32), Error> {

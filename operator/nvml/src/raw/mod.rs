@@ -3,7 +3,7 @@
 //! What makes it sound, beside the library keeping NVML's documented interface (which nobody can check from here, and which
 //! loading any library takes on trust):
 //! - A [`Device`] borrows the [`Raw`] that it came from, so no handle outlives its library, and none reaches another one.
-//! - Handles of instances live for one call: each is looked up by ID, used and forgotten.
+//! - Handles of instances are looked up by ID, used and forgotten, all within one function here.
 //! - Every buffer is a local of known length; the lengths that NVML answers are cut to it before they are believed.
 #![expect(
     unsafe_code,
