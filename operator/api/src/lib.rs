@@ -30,7 +30,7 @@ pub use nvidia::{
     MigLayout, MigStrategy, Mps, Nvidia, SharedResource, TimeSlicing,
 };
 pub use size::{DeviceType, Size, SizeDevices};
-pub use status::{AcceleratorClusterStatus, BlockerStatus, CohortStatus};
+pub use status::{AcceleratorClusterStatus, BlockerStatus, CohortStatus, StartingStatus};
 
 use kube::CustomResourceExt as _;
 

@@ -32,6 +32,25 @@ pub struct AcceleratorClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 20))]
     pub blockers: Vec<BlockerStatus>,
+    /// Places in the budget that are claimed for handovers which start at this moment: a fence goes up on an owned node only
+    /// under a claim for the version of the Node that it is written on. Claims that are spent go with the next status.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub starting: Vec<StartingStatus>,
+}
+
+/// A claimed place in the budget.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StartingStatus {
+    /// The node.
+    #[schemars(length(max = 253))]
+    pub node: String,
+    /// The vendor whose devices change hands.
+    pub vendor: Vendor,
+    /// `metadata.resourceVersion` of the Node that the claim is good for.
+    #[schemars(length(max = 32))]
+    pub resource_version: String,
 }
 
 /// One cohort's status.

@@ -51,13 +51,15 @@ pub(crate) struct Verdict {
 }
 
 impl Pass<'_> {
-    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted.
+    /// Decides from caches, or from `fresh` reads where given. `may_start` is asked with the cohort that is wanted,
+    /// `claimed` with the Node that the decision is about.
     pub(crate) fn decide(
         &self,
         vendor: Vendor,
         node: &NodeEntry,
         fresh: Option<&FreshView>,
         may_start: impl Fn(Option<&str>) -> Result<(), Blocker>,
+        claimed: impl Fn(&NodeEntry) -> bool,
         memory: Memory,
     ) -> Verdict {
         let Memory {
@@ -97,7 +99,7 @@ impl Pass<'_> {
             Want::Owner(target) => Some(target.cohort.as_str()),
             Want::Nothing | Want::Hold(_) => None,
         };
-        let may_start = may_start(wanted_cohort);
+        let (may_start, claimed) = (may_start(wanted_cohort), claimed(node));
         // Whoever reads freshly sees pods that the watch has not told of yet.
         let mut operands = self.world.operands(name, vendor);
         let read_pods = fresh.iter().flat_map(|fresh| &fresh.pods);
@@ -149,6 +151,7 @@ impl Pass<'_> {
             operands,
             fresh: fresh.is_some(),
             may_start,
+            claimed,
             contended,
             resting,
             tearing_down: self.tearing_down,

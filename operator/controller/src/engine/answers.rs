@@ -42,6 +42,12 @@ pub(super) enum Reply {
     },
     /// Writes of kept objects.
     Kept(Vec<super::keep::Kept>),
+    /// What was read before places are claimed.
+    Places(Result<Box<super::claims::Places>, WriteError>),
+    /// A write of claims.
+    Claimed {
+        result: Result<Box<freehold_api::AcceleratorCluster>, WriteError>,
+    },
     /// A write of the cluster's status or finalizer.
     Cluster {
         result: Result<Box<freehold_api::AcceleratorCluster>, WriteError>,
@@ -74,6 +80,8 @@ impl Engine {
             },
             Reply::Told { node, result } => self.told_node(&node, result, now),
             Reply::Kept(kept) => self.take_kept(kept, now),
+            Reply::Places(read) => self.take_places(read, now),
+            Reply::Claimed { result } => self.take_claimed(result, now),
             Reply::Cluster { result } => self.take_cluster(result, now),
         }
     }
@@ -137,6 +145,7 @@ impl Engine {
                     &known,
                     Some(&fresh),
                     may_start,
+                    |node| self.claimed(node, vendor),
                     self.memory(&entry, vendor),
                 ),
             )
@@ -145,6 +154,7 @@ impl Engine {
         let mut write = None;
         for (vendor, verdict) in verdicts {
             self.note(name, vendor, &entry, &verdict, now);
+            self.ask_for_place(name, vendor, verdict.decision.needs_claim);
             if let Some(seconds) = verdict.decision.wake_s {
                 self.wake(name, seconds, now);
             }

@@ -5,6 +5,7 @@
 //! planned once.
 
 mod answers;
+mod claims;
 mod given_up;
 mod keep;
 mod marks;
@@ -33,6 +34,7 @@ use crate::publish::events::Events;
 use crate::serve::Readiness;
 use crate::wanted::Wanted;
 use answers::Reply;
+use claims::Claimer;
 use keep::Keeper;
 use nodes::NodeState;
 use pace::Pacer;
@@ -67,6 +69,7 @@ pub(crate) struct Engine {
     pacer: Pacer,
     keeper: Keeper,
     teller: Teller,
+    claimer: Claimer,
     server_version: String,
     dra_api: bool,
     next_discovery: Option<Instant>,
@@ -135,6 +138,7 @@ impl Engine {
             pacer: Pacer::default(),
             keeper: Keeper::default(),
             teller: Teller::default(),
+            claimer: Claimer::default(),
             server_version,
             dra_api,
         })
@@ -199,6 +203,7 @@ impl Engine {
             for state in self.nodes.values_mut() {
                 state.marks = Default::default();
             }
+            self.forget_asked_places();
             self.world.dirty.all_nodes = true;
             self.world.dirty.objects = true;
         }
@@ -246,6 +251,7 @@ impl Engine {
         self.pace(now);
         // Who was just let start is looked at in the same turn.
         self.look_at_nodes(now);
+        self.claim_places(now);
         self.keep_objects(now);
         self.tell_cluster(now);
     }

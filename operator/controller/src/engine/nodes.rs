@@ -115,8 +115,11 @@ impl Engine {
                 &entry,
                 None,
                 |cohort| self.may_start(name, vendor, cohort),
+                |node| self.claimed(node, vendor),
                 memory,
             );
+            let asks = verdict.decision.needs_claim && self.may_act(name, now);
+            self.ask_for_place(name, vendor, asks);
             wake = [wake, verdict.decision.wake_s].into_iter().flatten().min();
             if verdict.decision.needs_fresh {
                 // Only the answer on fresh reads is worth telling; this one lacks half the facts.
@@ -158,6 +161,13 @@ impl Engine {
             }
             None => self.tell_node(name, now),
         }
+    }
+
+    /// No write about the node is under way, and no pause after one that failed.
+    fn may_act(&self, name: &str, now: Instant) -> bool {
+        self.nodes
+            .get(name)
+            .is_none_or(|state| !state.busy && state.not_before.is_none_or(|pause| pause <= now))
     }
 
     fn read_fresh(&mut self, name: &str, vendor: Vendor, began: Instant) {

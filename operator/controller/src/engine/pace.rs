@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use freehold_api::AcceleratorCluster;
 use freehold_core::blocker::Blocker;
 use freehold_core::names;
 use freehold_core::rollout::{self, Admission, Confirmation, Rules, Stage, Standing};
@@ -10,6 +11,7 @@ use freehold_core::vendor::Vendor;
 use jiff::Timestamp;
 
 use super::Engine;
+use crate::wanted::Wanted;
 
 /// Least time between two answers: a fleet that changes all the time is paced by the look that follows.
 const INTERVAL: Duration = Duration::from_millis(250);
@@ -55,7 +57,46 @@ impl Engine {
         vendor: Vendor,
         cohort: Option<&str>,
     ) -> Result<(), Blocker> {
-        self.pacer.admission.may_start(name, vendor, cohort)
+        self.place_asked(name, vendor)
+            .unwrap_or_else(|| self.pacer.admission.may_start(name, vendor, cohort))
+    }
+
+    /// Where every tenure stands.
+    pub(super) fn standings(&self, now_s: i64) -> Vec<Standing> {
+        let (world, stuck_after_s) = (&self.world, self.limits.patience_s);
+        self.nodes
+            .iter()
+            .flat_map(|(name, state)| {
+                let node = world.nodes.get(name);
+                Vendor::ALL.into_iter().filter_map(move |vendor| {
+                    let outcome = state.outcomes.get(vendor).as_ref()?;
+                    // A node whose fence was decided on counts as fenced, though the write is still under way.
+                    let fenced = outcome.step == Step::Fence
+                        || node.is_some_and(|node| node.fence(vendor).is_some());
+                    Some(Standing::of(outcome, fenced, now_s, stuck_after_s))
+                })
+            })
+            .collect()
+    }
+
+    /// What the pace depends on beside the nodes.
+    pub(super) fn rules<'a>(
+        cluster: &AcceleratorCluster,
+        wanted: &'a Wanted,
+        now_s: i64,
+    ) -> Rules<'a> {
+        let confirmed = cluster
+            .metadata
+            .annotations
+            .as_ref()
+            .and_then(|annotations| annotations.get(names::CONFIRM_ANNOTATION));
+        Rules {
+            intent: &wanted.intent,
+            generation: cluster.metadata.generation.unwrap_or_default(),
+            confirmed: confirmed.and_then(|value| Confirmation::parse(value)),
+            tearing_down: wanted.tearing_down,
+            now_s,
+        }
     }
 
     /// Asks `core` anew if anything changed, and has the nodes concerned looked at again.
@@ -70,21 +111,8 @@ impl Engine {
             return;
         };
         let now_s = Timestamp::now().as_second();
-        let (world, stuck_after_s) = (&self.world, self.limits.patience_s);
-        let standings: Vec<Standing> = self
-            .nodes
-            .iter()
-            .flat_map(|(name, state)| {
-                let node = world.nodes.get(name);
-                Vendor::ALL.into_iter().filter_map(move |vendor| {
-                    let outcome = state.outcomes.get(vendor).as_ref()?;
-                    // A node whose fence was decided on counts as fenced, though the write is still under way.
-                    let fenced = outcome.step == Step::Fence
-                        || node.is_some_and(|node| node.fence(vendor).is_some());
-                    Some(Standing::of(outcome, fenced, now_s, stuck_after_s))
-                })
-            })
-            .collect();
+        let stuck_after_s = self.limits.patience_s;
+        let standings = self.standings(now_s);
         let asking = |standing: &&Standing| {
             matches!(standing.stage, Stage::AsksHandover | Stage::AsksRestart)
         };
@@ -92,18 +120,7 @@ impl Engine {
             self.pacer.admission = Admission::default();
             return;
         }
-        let confirmed = cluster
-            .metadata
-            .annotations
-            .as_ref()
-            .and_then(|annotations| annotations.get(names::CONFIRM_ANNOTATION));
-        let rules = Rules {
-            intent: &wanted.intent,
-            generation: cluster.metadata.generation.unwrap_or_default(),
-            confirmed: confirmed.and_then(|value| Confirmation::parse(value)),
-            tearing_down: wanted.tearing_down,
-            now_s,
-        };
+        let rules = Self::rules(cluster, &wanted, now_s);
         let admission = rollout::admit(&rules, &standings);
         // A node under way counts as stuck by time alone.
         let overdue_s = standings

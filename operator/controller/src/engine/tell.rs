@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use freehold_api::{AcceleratorCluster, AcceleratorNode};
+use freehold_api::{AcceleratorCluster, AcceleratorClusterStatus, AcceleratorNode};
 use freehold_core::blocker::Blocker;
 use freehold_core::names;
 use freehold_core::summary::{self, TenureOutcome};
@@ -11,10 +11,12 @@ use jiff::Timestamp;
 
 use super::Engine;
 use super::answers::Reply;
+use super::claims::starting;
 use crate::act::WriteError;
 use crate::observe::store::Change;
 use crate::observe::watches::Event;
 use crate::publish;
+use crate::wanted::Wanted;
 
 /// Pause after a failed status write; status is never urgent.
 const RETRY: Duration = Duration::from_secs(5);
@@ -36,6 +38,15 @@ impl Teller {
 
     pub(super) const fn due(&self) -> Option<Instant> {
         if self.busy { None } else { self.due }
+    }
+
+    pub(super) const fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// The object that it writes is written, or about to be.
+    pub(super) const fn set_busy(&mut self, busy: bool) {
+        self.busy = busy;
     }
 }
 
@@ -136,6 +147,38 @@ impl Engine {
         self.world.dirty.nodes.insert(name.to_owned());
     }
 
+    pub(super) fn outcomes(&self) -> Vec<TenureOutcome> {
+        self.nodes
+            .values()
+            .flat_map(|state| {
+                Vendor::ALL
+                    .into_iter()
+                    .filter_map(|vendor| state.outcomes.get(vendor).clone())
+            })
+            .collect()
+    }
+
+    /// The status as it should be, without claims that are spent.
+    pub(super) fn cluster_status(
+        &self,
+        cluster: &AcceleratorCluster,
+        wanted: &Wanted,
+        outcomes: &[TenureOutcome],
+    ) -> AcceleratorClusterStatus {
+        let mut status = match &wanted.problems {
+            Some(problems) => {
+                publish::cluster::invalid(cluster, summary::invalid(problems), Timestamp::now())
+            }
+            None => {
+                let cluster_wide: Vec<(Blocker, i64)> = self.keeper.blockers();
+                let summary = summary::summarize(&wanted.intent, outcomes, &cluster_wide, true);
+                publish::cluster::status(cluster, &wanted.intent, summary, Timestamp::now())
+            }
+        };
+        status.starting = self.open_claims(cluster).map(starting).collect();
+        status
+    }
+
     /// Writes the cluster's status if anything may have changed and it differs.
     pub(super) fn tell_cluster(&mut self, now: Instant) {
         if self.teller.busy || self.teller.due.is_none_or(|due| due > now) {
@@ -150,15 +193,7 @@ impl Engine {
         let Some(cluster) = self.world.cluster() else {
             return;
         };
-        let outcomes: Vec<TenureOutcome> = self
-            .nodes
-            .values()
-            .flat_map(|state| {
-                Vendor::ALL
-                    .into_iter()
-                    .filter_map(|vendor| state.outcomes.get(vendor).clone())
-            })
-            .collect();
+        let outcomes = self.outcomes();
         self.metrics.set_nodes(outcomes.iter().map(|outcome| {
             let owner = outcome
                 .owner
@@ -166,17 +201,13 @@ impl Engine {
             let why = outcome.why().map(|blocker| blocker.reason);
             (outcome.vendor, owner, outcome.step, why)
         }));
-        let status = match &wanted.problems {
-            Some(problems) => {
-                publish::cluster::invalid(cluster, summary::invalid(problems), Timestamp::now())
-            }
-            None => {
-                let cluster_wide: Vec<(Blocker, i64)> = self.keeper.blockers();
-                let summary = summary::summarize(&wanted.intent, &outcomes, &cluster_wide, true);
-                publish::cluster::status(cluster, &wanted.intent, summary, Timestamp::now())
-            }
-        };
-        if cluster.status.as_ref() == Some(&status) {
+        let mut status = self.cluster_status(cluster, &wanted, &outcomes);
+        // Claims that are spent alone are no reason to write.
+        let told = cluster.status.clone().unwrap_or_default();
+        let open = std::mem::replace(&mut status.starting, told.starting.clone());
+        let same = cluster.status.is_some() && told == status;
+        status.starting = open;
+        if same {
             return;
         }
         self.teller.busy = true;

@@ -79,6 +79,15 @@ impl World {
     pub(crate) fn apply(&mut self, event: Event, now: Instant) {
         match event {
             Event::Cluster(change) => {
+                if let Change::Applied(name, Some(cluster)) = &change
+                    && self.clusters.get(name).is_some_and(|known| {
+                        known.metadata.uid == cluster.metadata.uid
+                            && version(known.metadata.resource_version.as_deref())
+                                > version(cluster.metadata.resource_version.as_deref())
+                    })
+                {
+                    return;
+                }
                 for (_, previous) in self.clusters.apply(change) {
                     let generation = |c: Option<&AcceleratorCluster>| {
                         c.map(|c| {

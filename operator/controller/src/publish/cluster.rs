@@ -68,6 +68,7 @@ pub(crate) fn status(
         nodes: total,
         cohorts,
         blockers,
+        starting: before.starting,
     }
 }
 
@@ -146,6 +147,7 @@ pub(crate) async fn write(
             nodes,
             cohorts,
             blockers,
+            starting,
         } = status;
         let patch = json!({
             "metadata": {"resourceVersion": cluster.metadata.resource_version},
@@ -155,6 +157,7 @@ pub(crate) async fn write(
                 "nodes": nodes,
                 "cohorts": cohorts,
                 "blockers": blockers,
+                "starting": starting,
             },
         });
         patch_status(client, patch).await

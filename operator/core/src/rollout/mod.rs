@@ -2,7 +2,8 @@
 //!
 //! [`admit`] looks at where every tenure stands and answers with the ones that may start; nobody else may. It remembers
 //! nothing: who is under way is read off the nodes, so that a restarted controller neither forgets a place that is taken nor
-//! gives one away twice. The caller counts a node as under way from the moment it decided to write.
+//! gives one away twice. The caller counts a node as under way from the moment it decided to write, and no fence goes up on an
+//! owned node before its place is claimed where every controller sees it, see [`claim`].
 //!
 //! | rule | why so |
 //! |---|---|
@@ -18,6 +19,7 @@
 //!
 //! While the whole resource is being deleted, only the budget counts: the person has said what is meant.
 
+mod claims;
 mod cohort;
 mod mass;
 mod stage;
@@ -31,6 +33,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cohort::CohortPace;
 use window::Window;
 
+pub use claims::{Claim, MAX_CLAIMS, claim};
 pub use mass::{Confirmation, MASS_CHANGE_MIN_NODES, MASS_CHANGE_PERCENT};
 pub use stage::{Stage, Standing, is_pace};
 

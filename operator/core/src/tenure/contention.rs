@@ -138,7 +138,7 @@ impl Contention {
 impl Contended {
     /// What a decision becomes while the pause lasts: nothing is written, and what needs nothing written stays as it is.
     pub(super) fn over(&self, decision: Decision) -> Decision {
-        let acts = decision.write.is_some() || decision.needs_fresh;
+        let acts = decision.write.is_some() || decision.needs_fresh || decision.needs_claim;
         let unclear = decision
             .blocker
             .as_ref()

@@ -50,6 +50,9 @@ pub struct Decision {
     /// The answer would be a step that may only be taken on fresh reads: read Node, AcceleratorNode, pods and claims from the
     /// API server, and ask again with [`super::Facts::fresh`] set. `write` is `None` then.
     pub needs_fresh: bool,
+    /// The answer would be a fence on an owned node: claim a place in the budget for this very version of the Node (see
+    /// [`crate::rollout::claim`]), and ask again with [`super::Facts::claimed`] set. `write` is `None` then.
+    pub needs_claim: bool,
     /// Where the tenure stands.
     pub step: Step,
     /// Why it does not go on.

@@ -36,6 +36,8 @@ pub struct Facts {
     pub fresh: bool,
     /// Whether the rollout lets a new handover start here now.
     pub may_start: Result<(), Blocker>,
+    /// A place in the budget is claimed for this very version of the Node.
+    pub claimed: bool,
     /// Others keep changing our marks here, and the pause after their last change is not over.
     pub contended: Option<Contended>,
     /// A drain for the same aim was given up, and the rest before the next try is not over.

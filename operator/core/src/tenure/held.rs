@@ -81,11 +81,16 @@ fn start(facts: &Facts, record: &RecordFacts) -> Decision {
     if let Some(rest) = &facts.resting {
         return rest.decide();
     }
-    if let Err(blocker) = &facts.may_start {
+    if let (Err(blocker), false) = (&facts.may_start, facts.claimed) {
         return Decision::at(Step::Hold).because(blocker.clone());
     }
     if let Err(unmet) = proofs::answer(facts, record) {
         return unmet.decide(facts, Step::Hold);
+    }
+    if !facts.claimed {
+        let mut decision = Decision::at(Step::Fence);
+        decision.needs_claim = true;
+        return decision;
     }
     raise::fence(facts, record, Step::Fence)
 }

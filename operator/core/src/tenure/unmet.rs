@@ -107,6 +107,7 @@ impl Decision {
         Self {
             write: None,
             needs_fresh: false,
+            needs_claim: false,
             step,
             blocker: None,
             wake_s: None,

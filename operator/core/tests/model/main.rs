@@ -9,6 +9,7 @@
     reason = "a model that breaks is a failed test"
 )]
 
+mod budget;
 mod check;
 mod fair;
 mod large;

@@ -205,6 +205,7 @@ fn facts(world: &World, lag: Lag, fresh: bool, guards: Guards) -> Facts {
         foreign: vec![],
         fresh,
         may_start: Ok(()),
+        claimed: true,
         contended: None,
         resting: None,
         tearing_down: false,

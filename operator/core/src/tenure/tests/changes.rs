@@ -113,12 +113,14 @@ fn nothing_starts_without_a_place_in_the_rollout() {
         message: "1 of 1 nodes are in handover: node-mango".into(),
     };
     let mut handover = held_by(Owner::DevicePlugin, wants(Owner::Dra));
+    handover.claimed = false;
     handover.may_start = Err(full.clone());
     assert_eq!(
         step(&handover),
         Decision {
             write: None,
             needs_fresh: false,
+            needs_claim: false,
             step: Step::Hold,
             blocker: Some(full.clone()),
             wake_s: None
@@ -133,6 +135,7 @@ fn nothing_starts_without_a_place_in_the_rollout() {
         Decision {
             write: None,
             needs_fresh: false,
+            needs_claim: false,
             step: Step::Held,
             blocker: Some(full),
             wake_s: None
@@ -269,4 +272,53 @@ fn a_record_made_anew_under_a_fence_waits_for_an_answer_before_it_jumps_to_the_f
         step(&facts).write,
         Some(Write::Record(RecordWrite::RaiseTerm { term: 9 }))
     );
+}
+
+#[test]
+fn an_owned_node_is_fenced_only_with_a_place_claimed_for_it_as_it_is() {
+    let mut facts = held_by(Owner::DevicePlugin, wants(Owner::Dra));
+    facts.claimed = false;
+    for facts in [facts.clone(), fresh(facts.clone(), vec![])] {
+        let decision = step(&facts);
+        assert_eq!(
+            (
+                decision.step,
+                decision.needs_claim,
+                decision.needs_fresh,
+                &decision.write
+            ),
+            (Step::Fence, true, false, &None)
+        );
+    }
+    // A place is asked for only by a node that would be fenced at once.
+    let full = Blocker {
+        reason: Reason::BudgetExhausted,
+        message: "its turn".into(),
+    };
+    facts.may_start = Err(full.clone());
+    let decision = step(&facts);
+    assert_eq!(
+        (decision.needs_claim, decision.blocker),
+        (false, Some(full))
+    );
+    // With the place in hand it goes on, whoever asks for one now.
+    facts.claimed = true;
+    assert!(step(&facts).needs_fresh);
+    facts.node.ready = false;
+    assert_eq!(reason(&step(&facts)), Some(Reason::NodeNotReady));
+}
+
+#[test]
+fn a_node_that_is_behind_a_fence_needs_no_other_place() {
+    for owner in Owner::ALL {
+        for mut facts in [
+            draining(owner, wants(owner.other())),
+            free_of(owner, 3, wants(owner.other())),
+            free_of(owner, 5, wants(owner)),
+        ] {
+            facts.claimed = false;
+            assert!(!step(&facts).needs_claim);
+            assert!(!step(&fresh(facts, vec![])).needs_claim);
+        }
+    }
 }

@@ -94,6 +94,7 @@ fn an_unclear_intent_stops_every_write_wherever_the_node_stands() {
             Decision {
                 write: None,
                 needs_fresh: false,
+                needs_claim: false,
                 step: Step::Hold,
                 blocker: Some(why.clone()),
                 wake_s: None

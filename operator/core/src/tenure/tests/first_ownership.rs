@@ -224,6 +224,7 @@ fn a_node_that_nobody_wants_and_nobody_touched_costs_nothing() {
         Decision {
             write: None,
             needs_fresh: false,
+            needs_claim: false,
             step: Step::None,
             blocker: None,
             wake_s: None

@@ -108,6 +108,7 @@ fn nothing_is_given_back_after_revoke() {
 #[test]
 fn the_next_try_comes_after_a_rest_and_asks_for_no_place_meanwhile() {
     let mut facts = held_by(Owner::DevicePlugin, wants(Owner::Dra));
+    facts.claimed = false;
     facts.may_start = Err(Blocker {
         reason: Reason::BudgetExhausted,
         message: "its turn".into(),

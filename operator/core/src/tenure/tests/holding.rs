@@ -9,6 +9,7 @@ fn a_held_node_is_at_rest() {
             Decision {
                 write: None,
                 needs_fresh: false,
+                needs_claim: false,
                 step: Step::Held,
                 blocker: None,
                 wake_s: None

@@ -88,6 +88,7 @@ fn untouched(want: Want) -> Facts {
         foreign: vec![],
         fresh: false,
         may_start: Ok(()),
+        claimed: true,
         contended: None,
         resting: None,
         tearing_down: false,

@@ -166,6 +166,7 @@ fn a_node_that_leaves_its_cohort_ends_without_a_trace() {
             Decision {
                 write: None,
                 needs_fresh: false,
+                needs_claim: false,
                 step: Step::None,
                 blocker: None,
                 wake_s: None
