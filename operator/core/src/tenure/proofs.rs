@@ -163,7 +163,7 @@ pub(super) fn word(facts: &Facts, record: &RecordFacts, owner: Owner) -> Result<
     ))
 }
 
-/// The geometry read back is the wanted one, and the node's shaper, if it has one, has verified it.
+/// The geometry read back is the wanted one, and the node's shaper, if it has one, says nothing against it.
 pub(super) fn layout(
     facts: &Facts,
     record: &RecordFacts,
@@ -171,8 +171,11 @@ pub(super) fn layout(
 ) -> Result<(), Unmet> {
     let Some(layout) = wanted else { return Ok(()) };
     let report = answer(facts, record)?;
-    shaping::verified(report)?;
-    if layout_in_force(layout, report) {
+    let read_back = layout_in_force(layout, report);
+    if let Some(objection) = shaping::objection(report, read_back) {
+        return Err(objection);
+    }
+    if read_back {
         return Ok(());
     }
     let said = facts

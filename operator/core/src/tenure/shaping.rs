@@ -2,8 +2,8 @@
 //!
 //! | outcome | while held | in the Reshape step |
 //! |---|---|---|
-//! | `InForce`, `Idle` | the read-back decides | only `InForce` goes on, and the read-back must agree |
-//! | `Working` | wait: a layout is made anew after each boot, without a drain | wait |
+//! | `InForce`, `Idle` | the read-back decides | the read-back decides; the operand waits for the shaper's word by itself |
+//! | `Working` | wait: a layout is made anew after each boot, without a drain | the same |
 //! | `Busy` | the geometry was changed under a running operand: fence, drain, repair | somebody unseen holds the devices |
 //! | `Infeasible`, `ResetRequired`, `RebootRequired`, `Failed` | a person must act; a fence would change nothing | the same |
 //!
@@ -58,29 +58,28 @@ pub(super) struct Pending {
     pub(super) read_back: bool,
 }
 
-/// In the Reshape step: the shaper, if there is one, has verified the layout.
-pub(super) fn verified(report: &VendorReport) -> Result<(), Unmet> {
-    let Some(shaping) = &report.layout.shaping else {
-        return Ok(());
-    };
+/// In the Reshape step: what the shaper says against going on. `read_back`: the geometry is the ordered one.
+pub(super) fn objection(report: &VendorReport, read_back: bool) -> Option<Unmet> {
+    let shaping = report.layout.shaping.as_ref()?;
     match shaping.outcome {
-        ShapingOutcome::InForce => Ok(()),
-        ShapingOutcome::Idle => Err(Unmet::soon(
+        ShapingOutcome::InForce => None,
+        ShapingOutcome::Idle | ShapingOutcome::Working if read_back => None,
+        ShapingOutcome::Idle => Some(Unmet::soon(
             Reason::LayoutPending,
             "the order has not reached the node's shaper yet",
         )),
-        ShapingOutcome::Working => Err(Unmet::soon(
+        ShapingOutcome::Working => Some(Unmet::soon(
             Reason::LayoutPending,
             said(shaping, "the layout is being made"),
         )),
-        ShapingOutcome::Busy => Err(Unmet::at_once(
+        ShapingOutcome::Busy => Some(Unmet::at_once(
             Reason::DevicesInUse,
             said(shaping, "a process holds the devices"),
         )),
         ShapingOutcome::Infeasible
         | ShapingOutcome::ResetRequired
         | ShapingOutcome::RebootRequired
-        | ShapingOutcome::Failed => trouble(shaping).map_or(Ok(()), Err),
+        | ShapingOutcome::Failed => trouble(shaping),
     }
 }
 
