@@ -217,6 +217,7 @@ async fn a_reporter_tells_a_real_api_server_what_its_host_says() {
     another_writer_of_the_status_is_no_obstacle(&site).await;
     a_reboot_shows(&site).await;
     a_silent_witness_voids_the_attestation(&site, &mut witness).await;
+    pods_that_come_and_go_on_a_node_at_rest_cost_no_write(&site).await;
     assert!(reporter.stops() < Duration::from_secs(2));
 
     a_raised_term_is_answered_at_once(&site).await;
@@ -321,6 +322,51 @@ async fn holders_are_reported_when_they_come_and_when_they_go(site: &Site) {
             .is_some_and(|part| part.in_use.is_idle())
     })
     .await;
+}
+
+/// The controller has what it asked for and says so; a claim comes and goes, and comes again.
+async fn pods_that_come_and_go_on_a_node_at_rest_cost_no_write(site: &Site) {
+    const POLLS: Duration = Duration::from_secs(1);
+    let verifies = json!({"status": {"tenures": {"nvidia": {"step": "Verify", "since": "2026-01-01T00:00:00Z"}}}});
+    let rests = json!({"status": {"tenures": {"nvidia": {"step": "Held", "since": "2026-01-01T00:00:00Z"}}}});
+    for status in [verifies, rests] {
+        site.api
+            .patch_status(NODE, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+        tokio::time::sleep(POLLS).await;
+    }
+    let mark = site.cluster.audit().mark().await.unwrap();
+    for claims in [
+        &[(CLAIM, "train", "gpu.nvidia.com")][..],
+        &[],
+        &[(CLAIM, "eval", "gpu.nvidia.com")],
+    ] {
+        site.tree.dra_state("/var/lib/kubelet", claims);
+        tokio::time::sleep(POLLS).await;
+    }
+    let audit = site.cluster.audit();
+    let writes = audit
+        .writes_since(mark, &Site::agent_writes())
+        .await
+        .unwrap();
+    assert_eq!(writes.count(), 0, "{writes}");
+
+    // Whoever asks is told all of it at once.
+    site.order(json!({"nvidia": {"term": 4}})).await;
+    let used = site.answer(4).await.nvidia.unwrap().in_use;
+    assert_eq!(
+        (used.dra, used.holders),
+        (1, vec!["claim lab/eval".to_owned()])
+    );
+    site.tree.dra_state("/var/lib/kubelet", &[]);
+    let freed = |report: &NodeReport| {
+        report
+            .nvidia
+            .as_ref()
+            .is_some_and(|part| part.in_use.is_idle())
+    };
+    site.report("and then that it is gone", freed).await;
 }
 
 async fn the_word_is_handed_only_while_no_operand_is_alive(site: &Site) {
@@ -457,10 +503,10 @@ async fn a_raised_term_is_answered_at_once(site: &Site) {
     // With an hour between polls, only the watch can bring the order.
     let mut reporter = site.reporter("1h");
     let mark = site.cluster.audit().mark().await.unwrap();
-    site.order(json!({"nvidia": {"term": 4}})).await;
-    site.answer(4).await;
+    site.order(json!({"nvidia": {"term": 5}})).await;
+    site.answer(5).await;
     let asked = Instant::now();
-    for term in 5..10 {
+    for term in 6..11 {
         site.order(json!({"nvidia": {"term": term}})).await;
         site.answer(term).await;
     }

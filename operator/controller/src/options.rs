@@ -39,7 +39,8 @@ pub struct Options {
     #[arg(long, default_value_t = 60)]
     pub lease_seconds: u64,
     /// Milliseconds that a node's state must rest before its status is written, so that a quick way through several steps
-    /// costs one write. A step of a handover that nothing holds up is told after ten times that.
+    /// costs one write. A step of a handover that nothing holds up is told after forty times that, and other words for the same
+    /// reason after ten times that.
     #[arg(long, default_value_t = 1000)]
     pub status_rest_ms: u64,
     /// List with pages instead of streaming the initial list, for API servers that refuse the latter.

@@ -97,13 +97,14 @@ pub struct VendorReport {
     #[serde(default)]
     #[schemars(range(min = 0))]
     pub word_term: i64,
-    /// Who uses the devices right now.
+    /// Who uses the devices: as an answer to a term always what was just read; between answers up to five minutes old.
     pub in_use: InUse,
-    /// Kubelet device-plugin sockets of this vendor, by file name. At most 8.
+    /// Kubelet device-plugin sockets of this vendor, by file name. At most 8. Those of the owner in force come with an answer; that
+    /// they have come up is no reason for a report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), inner(length(max = 128)))]
     pub plugin_sockets: Vec<String>,
-    /// Whether a registration socket of the vendor's DRA driver exists.
+    /// Whether a registration socket of the vendor's DRA driver exists. The same holds for it.
     #[serde(default)]
     pub dra_registered: bool,
     /// Geometry as read back.

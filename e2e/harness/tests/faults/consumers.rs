@@ -47,12 +47,19 @@ pub async fn kubelet_restart(case: Case<'_>) -> Result<()> {
     case.blocked(Reason::ConsumersRemain, &["ml/boole"]).await?;
     case.node()?.kubelet_restart().await?;
     case.stays(Some(Owner::Dra), 4).await?;
+    let hold = Duration::from_secs(25);
+    case.node()?
+        .force_delete_pod_keep_holder(ML, "boole", hold)
+        .await?;
+    case.pod_gone("boole").await?;
+    case.blocked(Reason::DevicesInUse, &["1 prepared claim(s)"])
+        .await?;
     ensure!(
         case.report().await?.in_use.dra > 0,
         "the agent still counts the claim: {:?}",
         case.report().await?.in_use
     );
-    case.delete_pod("boole").await?;
+    case.stays(Some(Owner::Dra), 4).await?;
     case.held(Owner::DevicePlugin).await.map(drop)
 }
 

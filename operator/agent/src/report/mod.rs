@@ -1,4 +1,4 @@
-//! Watches one `AcceleratorNode`, asks the witness, writes `status.report` when it changed.
+//! Watches one `AcceleratorNode`, asks the witness, writes `status.report` when it changed (see [`pace`] for how soon).
 //!
 //! The order of things is what an attestation rests on: the terms are taken from the object *before* the witness is asked, the
 //! witness begins to read *after* it was asked, and the write carries the resource version that the terms came from. So a
@@ -10,6 +10,7 @@ pub mod bound;
 pub mod compose;
 pub mod identity;
 pub mod link;
+pub mod pace;
 pub mod patch;
 
 use std::future::Future;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use backoff::Backoff;
 use identity::{Identity, IdentityError};
 use link::{Link, LinkError};
+use pace::Questions;
 
 /// How long one write may take before it counts as failed.
 const WRITE_PATIENCE: Duration = Duration::from_secs(15);
@@ -69,6 +71,9 @@ pub struct Reporter<L, I> {
     /// The last round was overtaken: whatever the watch brings next is worth another.
     overtaken: bool,
     strikes: u32,
+    questions: Questions,
+    /// Since when the host has not been as the last report says.
+    differs: Option<std::time::Instant>,
 }
 
 impl<L, I> Reporter<L, I>
@@ -94,6 +99,8 @@ where
             missed: false,
             overtaken: false,
             strikes: 0,
+            questions: Questions::default(),
+            differs: None,
         }
     }
 
@@ -190,11 +197,13 @@ where
             if known.uid() == object.uid() && version(known) > version(&object) {
                 return false;
             }
+            self.questions.look(&object, std::time::Instant::now());
             let same_spec = known.uid() == object.uid() && known.spec == object.spec;
             let same_report = report_of(known) == report_of(&object);
             self.object = Some(object);
             return !(same_spec && same_report) || self.overtaken;
         }
+        self.questions.look(&object, std::time::Instant::now());
         self.object = Some(object);
         true
     }
@@ -221,7 +230,7 @@ where
             }
         };
         let report = bound::within(report);
-        if report_of(&object) == Some(&report) {
+        if !self.is_due(report_of(&object), &report) {
             return Ok(());
         }
         let patch = Patch::Merge(patch::for_report(&object, &report)?);
@@ -232,6 +241,7 @@ where
         let write = self.api.patch_status(&self.node_name, &params, &patch);
         match timeout(WRITE_PATIENCE, write).await {
             Ok(Ok(written)) => {
+                self.differs = None;
                 self.take_object(written);
                 Ok(())
             }
@@ -246,6 +256,24 @@ where
             Ok(Err(error)) => Err(RoundError::Write(Box::new(error))),
             Err(_) => Err(RoundError::WriteTimeout),
         }
+    }
+}
+
+impl<L, I> Reporter<L, I> {
+    /// Whether the time has come to write what was read.
+    fn is_due(&mut self, said: Option<&NodeReport>, read: &NodeReport) -> bool {
+        let Some(said) = said else { return true };
+        if said == read {
+            self.differs = None;
+            return false;
+        }
+        let now = std::time::Instant::now();
+        let Some(wait) = pace::haste(said, read, self.questions.open(now)).after() else {
+            self.differs = None;
+            return false;
+        };
+        let since = *self.differs.get_or_insert(now);
+        now.saturating_duration_since(since) >= wait
     }
 }
 

@@ -296,16 +296,7 @@ fn statements(vendor: Vendor, part: &VendorReport, order: Option<&VendorSpec>) -
         || "no owner word".to_owned(),
         |word| format!("owner word {word} (term {})", part.word_term),
     );
-    let sockets = if part.plugin_sockets.is_empty() {
-        "no plugin socket".to_owned()
-    } else {
-        format!("plugin sockets {}", part.plugin_sockets.join(", "))
-    };
-    let registered = if part.dra_registered {
-        "DRA driver registered"
-    } else {
-        "no DRA driver registered"
-    };
+    let traces = traces(part);
     let mut statements = vec![
         format!("{vendor}: {answer}"),
         format!(
@@ -313,12 +304,29 @@ fn statements(vendor: Vendor, part: &VendorReport, order: Option<&VendorSpec>) -
             part.pci_devices
         ),
         format!("{vendor}: {}", in_use(part)),
-        format!("{vendor}: {word}, {sockets}, {registered}"),
+        format!("{vendor}: {}", [vec![word], traces].concat().join(", ")),
     ];
     let said = [layout(&part.layout), shaper(&part.layout)];
     let geometry = said.into_iter().flatten().chain(boards(&part.layout));
     statements.extend(geometry.map(|statement| format!("{vendor}: {statement}")));
     statements
+}
+
+/// What owners show of themselves on the host. That of the owner in force is reported with the next answer only, so that its
+/// absence from a report says nothing.
+fn traces(part: &VendorReport) -> Vec<String> {
+    let mut traces = Vec::new();
+    if !part.plugin_sockets.is_empty() {
+        traces.push(format!("plugin sockets {}", part.plugin_sockets.join(", ")));
+    } else if part.word != Some(Owner::DevicePlugin) {
+        traces.push("no plugin socket".to_owned());
+    }
+    if part.dra_registered {
+        traces.push("DRA driver registered".to_owned());
+    } else if part.word != Some(Owner::Dra) {
+        traces.push("no DRA driver registered".to_owned());
+    }
+    traces
 }
 
 fn in_use(part: &VendorReport) -> String {

@@ -7,6 +7,7 @@
 mod answers;
 mod claims;
 mod given_up;
+mod haste;
 mod keep;
 mod marks;
 mod nodes;

@@ -33,8 +33,8 @@ pub(super) struct NodeState {
     /// When the next look that decisions asked for is due.
     pub(super) wake_at: Option<Instant>,
     pub(super) outcomes: PerVendor<Option<TenureOutcome>>,
-    /// When its status is due to be written, once the node has come to rest.
-    pub(super) tell_at: Option<Instant>,
+    /// When its status is due to be written, for each vendor's news.
+    pub(super) tell_at: PerVendor<Option<Instant>>,
     pub(super) refusals: Refusals,
     /// The step that each tenure is in, and since when. Reasons come and go within a step; what a step may take counts from
     /// its beginning.

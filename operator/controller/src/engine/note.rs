@@ -2,19 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use freehold_core::blocker::{Blocker, Kind};
 use freehold_core::summary::TenureOutcome;
 use freehold_core::tenure::Step;
 use freehold_core::vendor::Vendor;
 use jiff::Timestamp;
 
 use super::Engine;
+use super::haste::Haste;
 use crate::decide::Verdict;
 use crate::observe::entry::NodeEntry;
-
-/// A step of a handover that nothing holds up is told once it has lasted for so many rests: with seven orders and the agent's
-/// answers, a status for each step would double what a handover writes. What a node waits for is told soon.
-const PASSING_RESTS: u32 = 10;
 
 impl Engine {
     /// Looks at a node again then, unless a look comes before: every look says anew when the next is due.
@@ -68,7 +64,7 @@ impl Engine {
             && decision.step == Step::None
         {
             if state.outcomes.get_mut(vendor).take().is_some() {
-                state.tell_at.get_or_insert(now);
+                *state.tell_at.get_mut(vendor) = Some(now);
                 self.pacer.something_changed();
                 self.teller.something_changed(now);
             }
@@ -105,19 +101,18 @@ impl Engine {
             since_s,
         };
         if known != Some(&outcome) {
-            let passing =
-                outcome.blocker.is_none() && passes(&outcome) && known.is_some_and(passes);
+            let haste = Haste::of(&outcome, told);
             *state.outcomes.get_mut(vendor) = Some(outcome);
             self.pacer.something_changed();
             self.teller.something_changed(now);
-            let rest = Duration::from_millis(self.options.status_rest_ms);
-            let due = match state.tell_at {
-                // That a node has left its owner is told soon, whatever steps it passes through meanwhile.
-                Some(soon) if passing && soon <= now + rest => soon,
-                Some(_) | None if passing => now + rest * PASSING_RESTS,
-                Some(_) | None => now + rest,
+            let at = now + Duration::from_millis(self.options.status_rest_ms) * haste.rests();
+            let pending = state.tell_at.get_mut(vendor);
+            // Words may change for ever, and are told all the same.
+            let due = match *pending {
+                Some(sooner) if haste == Haste::Words => sooner.min(at),
+                Some(_) | None => at,
             };
-            state.tell_at = Some(due);
+            *pending = Some(due);
             self.timers.insert((due, name.to_owned()));
         }
     }
@@ -140,26 +135,5 @@ impl Engine {
         let (step, began_s) = self.step_began(name, vendor)?;
         let seconds = Timestamp::now().as_second().saturating_sub(began_s);
         Some((step, u64::try_from(seconds).unwrap_or(0)))
-    }
-}
-
-/// Whether a node is on its way from one owner to the next, and no person has to act.
-fn passes(outcome: &TenureOutcome) -> bool {
-    let waits = |blocker: &Blocker| match blocker.reason.kind() {
-        Kind::Waiting => true,
-        Kind::Excluded | Kind::Blocked | Kind::Conflicted => false,
-    };
-    match outcome.step {
-        Step::Fence
-        | Step::Drain
-        | Step::Attest
-        | Step::Revoke
-        | Step::Vacate
-        | Step::Reshape
-        | Step::HandWord
-        | Step::Grant
-        | Step::Verify
-        | Step::Unfence => outcome.blocker.as_ref().is_none_or(waits),
-        Step::None | Step::Discover | Step::Held | Step::Hold => false,
     }
 }

@@ -6,7 +6,7 @@ use freehold_api::{AcceleratorCluster, AcceleratorClusterStatus, AcceleratorNode
 use freehold_core::blocker::Blocker;
 use freehold_core::names;
 use freehold_core::summary::{self, TenureOutcome};
-use freehold_core::vendor::Vendor;
+use freehold_core::vendor::{PerVendor, Vendor};
 use jiff::Timestamp;
 
 use super::Engine;
@@ -56,10 +56,13 @@ impl Engine {
         let Some(state) = self.nodes.get_mut(name) else {
             return;
         };
-        if state.busy || state.tell_at.is_none_or(|due| due > now) {
+        let is_due = Vendor::ALL
+            .iter()
+            .any(|vendor| state.tell_at.get(*vendor).is_some_and(|due| due <= now));
+        if state.busy || !is_due {
             return;
         }
-        state.tell_at = None;
+        state.tell_at = PerVendor::default();
         let Some(record) = self.world.records.get(&name.to_owned()) else {
             return;
         };
@@ -139,7 +142,7 @@ impl Engine {
                     } else {
                         RETRY
                     };
-                state.tell_at = Some(again);
+                state.tell_at = PerVendor::from_fn(|_| Some(again));
                 self.timers.insert((again, name.to_owned()));
                 tracing::debug!(node = name, %error, "status not written");
             }

@@ -14,11 +14,6 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
     if let Some(decision) = standstill(facts) {
         return decision;
     }
-    // Even when the mind has changed: a fence comes down only after the term has reached its value, so that the value is
-    // never used again.
-    if let Some(decision) = raise::catch_up(facts, record, fence) {
-        return decision;
-    }
     let wanted = match &facts.want {
         Want::Owner(target) => match change(&current(facts, owner, target), target) {
             kept @ (Change::None | Change::Restart) => Some((target, kept)),
@@ -26,6 +21,17 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
         },
         Want::Nothing | Want::Hold(_) => None,
     };
+    if record.term < fence
+        && wanted.is_none()
+        && let Err(unmet) = empty(facts)
+    {
+        return unmet.decide(facts, Step::Drain);
+    }
+    // Even when the mind has changed: a fence comes down only after the term has reached its value, so that the value is
+    // never used again.
+    if let Some(decision) = raise::catch_up(facts, record, fence) {
+        return decision;
+    }
     match (record.term == fence, wanted) {
         (true, None) => drain(facts, record),
         // A change of mind before revoke: everything is as it was.
@@ -41,12 +47,33 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
     }
 }
 
-/// Drain, attest, revoke: consumers first, so that people see the names of pods rather than of holders.
-fn drain(facts: &Facts, record: &RecordFacts) -> Decision {
-    let settle = facts
+/// Nobody whom the API knows uses the devices. The agent is asked only then: asked earlier, it could but name those who are
+/// still there, and would have to answer once more when they are gone. Nobody is evicted before the fence has settled, since a
+/// scheduler that has not seen it would bind the successor here again.
+fn empty(facts: &Facts) -> Result<(), Unmet> {
+    match consumers::gone(facts, false) {
+        Err(Unmet::Consumers {
+            blocker,
+            evict: Some(_),
+        }) if unsettled_s(facts) > 0 => Err(Unmet::Consumers {
+            blocker,
+            evict: None,
+        }),
+        answer => answer,
+    }
+}
+
+/// How much longer schedulers are given to see the fence.
+const fn unsettled_s(facts: &Facts) -> u64 {
+    facts
         .timing
         .settle_s
-        .saturating_sub(facts.timing.fence_seen_s);
+        .saturating_sub(facts.timing.fence_seen_s)
+}
+
+/// Drain, attest, revoke: consumers first, so that people see the names of pods rather than of holders.
+fn drain(facts: &Facts, record: &RecordFacts) -> Decision {
+    let settle = unsettled_s(facts);
     if settle > 0 {
         return Unmet::Time(settle).decide(facts, Step::Drain);
     }

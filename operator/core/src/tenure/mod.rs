@@ -13,8 +13,8 @@
 //! |---|---|---|---|---|
 //! | – | – | any | nothing owned, or a first ownership under way | `first` |
 //! | set | – | any | held | `held` |
-//! | any | up | `T < F` | the fence went up, its term has not reached the agent yet | `raise` |
-//! | set | up | `T = F` | drain, attest, revoke | `handover` |
+//! | any | up | `T < F` | the fence went up, its term has not reached the agent yet: drain, then the raise | `raise` |
+//! | set | up | `T = F` | (drain,) attest, revoke | `handover` |
 //! | – | up | `T = F` | revoked: the old operand goes; then the term is raised | `vacated` |
 //! | – | up | `T = F + 1` | vacate, reshape, hand the word | `vacated` |
 //! | – | up | `T = F + 2` | the word was handed: grant | `vacated` |

@@ -3,8 +3,11 @@
 use super::{Decision, Facts, PodWrite, Step, Write};
 use crate::blocker::{Blocker, Reason};
 
-/// How often consumers are read again while they stand in the way, in seconds. They are not watched: a watch on every pod of
-/// a cluster is what makes other controllers large.
+/// How often consumers are read again while they stand in the way, in seconds: soon at first, since those that end do so within
+/// moments, and then at a quarter of the time that has passed, up to a limit. They are not watched: a watch on every pod of a
+/// cluster is what makes other controllers large.
+const CONSUMER_POLL_FIRST_S: u64 = 2;
+/// The limit.
 const CONSUMER_POLL_S: u64 = 10;
 /// When to look again after an eviction while more consumers are left, in seconds.
 const NEXT_EVICTION_S: u64 = 1;
@@ -92,7 +95,7 @@ impl Unmet {
                 decision.wake_s = Some(if evict.is_some() {
                     NEXT_EVICTION_S
                 } else {
-                    CONSUMER_POLL_S
+                    (facts.timing.step_s / 4).clamp(CONSUMER_POLL_FIRST_S, CONSUMER_POLL_S)
                 });
                 decision.write = evict.map(Write::Pod);
             }

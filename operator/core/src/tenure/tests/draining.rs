@@ -17,7 +17,7 @@ fn the_fence_settles_before_consumers_are_even_read() {
 
 #[test]
 fn the_term_follows_the_fence() {
-    let mut facts = draining(Owner::DevicePlugin, wants(Owner::Dra));
+    let mut facts = drained(wants(Owner::Dra));
     facts.record = Some(record(Some(Owner::DevicePlugin), 2));
     assert_eq!(
         step(&facts).write,
@@ -29,6 +29,59 @@ fn the_term_follows_the_fence() {
         step(&facts).write,
         Some(Write::Record(RecordWrite::RaiseTerm { term: 3 }))
     );
+}
+
+/// Fenced, and the agent was not asked yet.
+fn unasked(want: Want) -> Facts {
+    let mut facts = draining(Owner::DevicePlugin, want);
+    facts.record = Some(record(Some(Owner::DevicePlugin), 2));
+    report_mut(&mut facts).observed_term = 2;
+    facts
+}
+
+#[test]
+fn the_agent_is_asked_when_nobody_is_left_whom_the_api_knows() {
+    assert!(step(&unasked(wants(Owner::Dra))).needs_fresh);
+    let busy = fresh(unasked(wants(Owner::Dra)), vec![plugin_pod("ml/train")]);
+    let decision = step(&busy);
+    assert_eq!(
+        (decision.step, reason(&decision), &decision.write),
+        (Step::Drain, Some(Reason::ConsumersRemain), &None)
+    );
+    let decision = step(&fresh(unasked(wants(Owner::Dra)), vec![]));
+    assert_eq!(
+        decision.write,
+        Some(Write::Record(RecordWrite::RaiseTerm { term: 3 }))
+    );
+}
+
+#[test]
+fn a_change_of_mind_does_not_wait_for_consumers() {
+    let busy = fresh(
+        unasked(wants(Owner::DevicePlugin)),
+        vec![plugin_pod("ml/train")],
+    );
+    assert_eq!(
+        step(&busy).write,
+        Some(Write::Record(RecordWrite::RaiseTerm { term: 3 }))
+    );
+}
+
+#[test]
+fn nobody_is_evicted_before_the_fence_has_settled() {
+    let mut busy = fresh(unasked(wants(Owner::Dra)), vec![plugin_pod("ml/train")]);
+    busy.drain = DrainPolicy::Evict;
+    busy.timing.fence_seen_s = 2;
+    let decision = step(&busy);
+    assert_eq!(
+        (reason(&decision), &decision.write),
+        (Some(Reason::ConsumersRemain), &None)
+    );
+    busy.timing.fence_seen_s = 5;
+    assert!(matches!(
+        step(&busy).write,
+        Some(Write::Pod(PodWrite::Evict { .. }))
+    ));
 }
 
 #[test]
@@ -94,7 +147,12 @@ fn consumers_are_named_at_once_and_read_again_after_a_while() {
         "{}",
         message(&decision)
     );
-    assert_eq!(decision.wake_s, Some(10));
+    // Soon at first, less often the longer it lasts.
+    for (lasted, wake) in [(0, 2), (12, 3), (3000, 10)] {
+        let mut facts = facts.clone();
+        facts.timing.step_s = lasted;
+        assert_eq!(step(&facts).wake_s, Some(wake), "after {lasted} s");
+    }
 }
 
 #[test]
