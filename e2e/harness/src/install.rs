@@ -85,6 +85,8 @@ pub struct ControllerOptions {
     pub identity: String,
     /// Further arguments of `freehold-operator run`.
     pub arguments: Vec<String>,
+    /// Where it finds the API server, when not at the cluster's own address.
+    pub server: Option<String>,
 }
 
 impl Default for ControllerOptions {
@@ -99,6 +101,7 @@ impl Default for ControllerOptions {
         Self {
             identity: "replica-1".into(),
             arguments: arguments.map(str::to_owned).into(),
+            server: None,
         }
     }
 }
@@ -164,8 +167,9 @@ impl Controller {
                 None,
             )
             .await?;
-        let kubeconfig =
-            cluster.kubeconfig_with_token(&format!("controller-{}", options.identity), &token)?;
+        let server = options.server.clone().unwrap_or_else(|| cluster.url());
+        let login = format!("controller-{}", options.identity);
+        let kubeconfig = cluster.kubeconfig_with_token_at(&login, &server, &token)?;
         let address = free_address()?;
         let mut arguments = vec![
             format!("KUBECONFIG={}", kubeconfig.display()),

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod faultline;
 pub mod install;
 pub mod monitor;
 pub mod sample_fleet;

@@ -60,8 +60,22 @@ impl Scenario {
         options: Options,
         controller: &ControllerOptions,
     ) -> Result<Self> {
-        let programs = Programs::build()?;
         let cluster = TestCluster::start(options).await?;
+        Self::start_on(cluster, name, nodes, FleetOptions::default(), controller).await
+    }
+
+    /// Starts one on a control plane that runs already, with a fleet of other options; the agents are the product's in any case.
+    ///
+    /// # Errors
+    /// When anything does not start.
+    pub async fn start_on(
+        cluster: TestCluster,
+        name: &str,
+        nodes: Vec<(String, Shape)>,
+        fleet: FleetOptions,
+        controller: &ControllerOptions,
+    ) -> Result<Self> {
+        let programs = Programs::build()?;
         println!(
             "{name}: Kubernetes {} with etcd, kube-apiserver, kube-controller-manager and kube-scheduler; {} simulated nodes with real agents",
             cluster.version(),
@@ -69,7 +83,7 @@ impl Scenario {
         );
         let fleet_options = FleetOptions {
             agent: Some(programs.agent.clone()),
-            ..FleetOptions::default()
+            ..fleet
         };
         let fleet = Fleet::start(&cluster, fleet_options, nodes).await?;
         install(&cluster).await?;

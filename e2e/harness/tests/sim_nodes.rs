@@ -180,7 +180,7 @@ async fn simulated_nodes_behave_as_real_ones() {
     let options = FleetOptions {
         scale: SCALE,
         agent: Some(programs.agent),
-        directory: None,
+        ..FleetOptions::default()
     };
     let fleet = Fleet::start(&cluster, options, nodes).await.unwrap();
     let client = fleet.admin();

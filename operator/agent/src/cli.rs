@@ -278,6 +278,9 @@ async fn try_client(token_file: Option<PathBuf>) -> anyhow::Result<Client> {
             ..Default::default()
         };
     }
+    // The client would try a refused request again for minutes, with a reading that gets old, and be as late with the watch when
+    // the API server is back; the reporter has a backoff of its own.
+    config.default_retry = false;
     Client::try_from(config).context("client")
 }
 

@@ -48,10 +48,19 @@ impl TestCluster {
     /// # Errors
     /// When the client cannot be set up.
     pub fn client_for_token(&self, token: &str) -> Result<Client> {
-        self.client(AuthInfo {
+        self.client_for_token_at(&self.url(), token)
+    }
+
+    /// The same through an address that is not the API server's own, such as a [`Faultline`](crate::faultline::Faultline)'s.
+    ///
+    /// # Errors
+    /// When the client cannot be set up.
+    pub fn client_for_token_at(&self, server: &str, token: &str) -> Result<Client> {
+        let login = AuthInfo {
             token: Some(token.to_owned().into()),
             ..AuthInfo::default()
-        })
+        };
+        self.client_that_tries_once(server, login)
     }
 
     /// A client with a certificate for a user, such as a kubelet's: `("system:node:sim-1", Some("system:nodes"))`.
@@ -78,15 +87,31 @@ impl TestCluster {
         self.pki.server(name)
     }
 
+    /// A client that says nothing about who it is; whatever its requests carry is passed on.
+    pub(crate) fn client_without_login(&self) -> Result<Client> {
+        self.client_that_tries_once(&self.url(), AuthInfo::default())
+    }
+
     pub(super) fn client(&self, auth_info: AuthInfo) -> Result<Client> {
         self.client_at(&self.url(), auth_info)
     }
 
     pub(super) fn client_at(&self, url: &str, auth_info: AuthInfo) -> Result<Client> {
+        Ok(Client::try_from(self.config(url, auth_info)?)?)
+    }
+
+    /// As the product's clients: a refusal for now (429, 503, 504) is told, not tried again for minutes.
+    fn client_that_tries_once(&self, url: &str, auth_info: AuthInfo) -> Result<Client> {
+        let mut config = self.config(url, auth_info)?;
+        config.default_retry = false;
+        Ok(Client::try_from(config)?)
+    }
+
+    fn config(&self, url: &str, auth_info: AuthInfo) -> Result<Config> {
         let mut config = Config::new(url.parse()?);
         config.root_cert_file = Some(self.pki.authority());
         config.auth_info = auth_info;
-        Ok(Client::try_from(config)?)
+        Ok(config)
     }
 
     /// Kubeconfig of the administrator.
@@ -100,7 +125,20 @@ impl TestCluster {
     /// # Errors
     /// When it cannot be written.
     pub fn kubeconfig_with_token(&self, name: &str, token: &str) -> Result<PathBuf> {
-        self.write_kubeconfig(name, &json!({"token": token}))
+        self.write_kubeconfig(name, &self.url(), &json!({"token": token}))
+    }
+
+    /// The same for an address that is not the API server's own, such as a [`Faultline`](crate::faultline::Faultline)'s.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn kubeconfig_with_token_at(
+        &self,
+        name: &str,
+        server: &str,
+        token: &str,
+    ) -> Result<PathBuf> {
+        self.write_kubeconfig(name, server, &json!({"token": token}))
     }
 
     /// A kubeconfig with a certificate for a user.
@@ -109,22 +147,26 @@ impl TestCluster {
     /// When it cannot be written.
     pub fn kubeconfig_for(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let pair = self.pki.client(user, group)?;
-        self.write_kubeconfig(&user.replace([':', '/'], "_"), &certificate_user(&pair))
+        self.write_kubeconfig(
+            &user.replace([':', '/'], "_"),
+            &self.url(),
+            &certificate_user(&pair),
+        )
     }
 
     pub(super) fn write_admin_kubeconfig(&self) -> Result<PathBuf> {
-        self.write_kubeconfig("admin", &certificate_user(&self.admin))
+        self.write_kubeconfig("admin", &self.url(), &certificate_user(&self.admin))
     }
 
     /// Written as JSON, which is YAML.
-    fn write_kubeconfig(&self, name: &str, user: &Value) -> Result<PathBuf> {
+    fn write_kubeconfig(&self, name: &str, server: &str, user: &Value) -> Result<PathBuf> {
         let path = self.folder.path().join("kubeconfig").join(name);
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "user"}}],
-            "clusters": [{"name": "test", "cluster": {"server": self.url(), "certificate-authority": self.authority()}}],
+            "clusters": [{"name": "test", "cluster": {"server": server, "certificate-authority": self.authority()}}],
             "users": [{"name": "user", "user": user}],
         });
         if let Some(parent) = path.parent() {

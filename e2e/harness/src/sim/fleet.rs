@@ -57,7 +57,7 @@ impl Fleet {
             agent_group: keeper.group(),
             admin: cluster.admin(),
             api: ApiServer {
-                url: cluster.url(),
+                url: options.server.clone().unwrap_or_else(|| cluster.url()),
                 authority: cluster.authority(),
             },
             clock: Clock::new(options.scale),

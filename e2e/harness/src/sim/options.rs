@@ -13,6 +13,8 @@ pub struct FleetOptions {
     pub agent: Option<PathBuf>,
     /// Where trees and logs go; a directory that is removed at the end when absent. Keep it short: sockets lie below it.
     pub directory: Option<PathBuf>,
+    /// Where the processes in pods find the API server, when not at the cluster's own address.
+    pub server: Option<String>,
 }
 
 impl Default for FleetOptions {
@@ -21,6 +23,7 @@ impl Default for FleetOptions {
             scale: 0.1,
             agent: None,
             directory: None,
+            server: None,
         }
     }
 }

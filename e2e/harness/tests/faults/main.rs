@@ -77,6 +77,7 @@ fn impatient(identity: &str) -> ControllerOptions {
     ControllerOptions {
         identity: identity.into(),
         arguments: arguments.map(str::to_owned).into(),
+        ..ControllerOptions::default()
     }
 }
 

@@ -58,6 +58,7 @@ fn controller() -> ControllerOptions {
     ControllerOptions {
         identity: "replica-1".into(),
         arguments: arguments.map(str::to_owned).into(),
+        ..ControllerOptions::default()
     }
 }
 

@@ -57,7 +57,7 @@ async fn main() -> Result<()> {
     let options = FleetOptions {
         scale: SCALE,
         agent: Some(programs.agent.clone()),
-        directory: None,
+        ..FleetOptions::default()
     };
     let nodes = fleet_members
         .iter()
