@@ -6,7 +6,7 @@ use super::unmet::{Unmet, blocker};
 use super::{
     Decision, Facts, NodeWrite, RecordFacts, Step, Want, advert, consumers, held, proofs, raise,
 };
-use crate::blocker::Reason;
+use crate::blocker::{Blocker, Reason};
 use crate::intent::DrainPolicy;
 use crate::vendor::Owner;
 
@@ -25,7 +25,15 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
         && wanted.is_none()
         && let Err(unmet) = empty(facts)
     {
-        return unmet.decide(facts, Step::Drain);
+        let waits = unmet.decide(facts, Step::Drain);
+        if overdue(facts, &waits).is_none() {
+            return waits;
+        }
+        // To be given up; the term first, as below. It is the same drain still.
+        if let Some(mut decision) = raise::catch_up(facts, record, fence) {
+            (decision.step, decision.blocker) = (Step::Drain, waits.blocker);
+            return decision;
+        }
     }
     // Even when the mind has changed: a fence comes down only after the term has reached its value, so that the value is
     // never used again.
@@ -89,16 +97,10 @@ fn drain(facts: &Facts, record: &RecordFacts) -> Decision {
 /// Past its deadline a drain by eviction is given up: nothing was taken from the owner yet, and a node that waits behind its
 /// fence for a consumer that nobody may evict serves nobody. Decided on fresh reads, as whoever asks has them.
 fn give_up(facts: &Facts, decision: Decision) -> Decision {
-    let deadline = facts.timing.drain_timeout_s;
-    let evicts = match facts.drain {
-        DrainPolicy::Evict => true,
-        DrainPolicy::Wait => false,
-    };
-    let Some(why) = decision.blocker.as_ref().filter(|_| {
-        evicts && facts.fresh && !facts.tearing_down && facts.timing.step_s >= deadline
-    }) else {
+    let Some(why) = overdue(facts, &decision) else {
         return decision;
     };
+    let deadline = facts.timing.drain_timeout_s;
     let message = format!(
         "{}; {deadline} s were not enough, so the node stays with its owner. It is tried again later, or at once with the next \
          change of the AcceleratorCluster",
@@ -107,4 +109,18 @@ fn give_up(facts: &Facts, decision: Decision) -> Decision {
     Decision::at(decision.step)
         .because(blocker(Reason::DrainTimeout, message))
         .write(NodeWrite::Unfence)
+}
+
+/// What a drain that is to be given up still waits for.
+fn overdue<'a>(facts: &Facts, decision: &'a Decision) -> Option<&'a Blocker> {
+    let evicts = match facts.drain {
+        DrainPolicy::Evict => true,
+        DrainPolicy::Wait => false,
+    };
+    decision.blocker.as_ref().filter(|_| {
+        evicts
+            && facts.fresh
+            && !facts.tearing_down
+            && facts.timing.step_s >= facts.timing.drain_timeout_s
+    })
 }

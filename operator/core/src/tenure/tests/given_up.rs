@@ -87,6 +87,24 @@ fn a_waiting_drain_and_one_before_its_deadline_stay_fenced() {
 }
 
 #[test]
+fn before_it_is_given_up_the_term_reaches_the_fence_within_the_same_step() {
+    let mut facts = overdue(DrainPolicy::Evict);
+    facts.record = Some(record(Some(Owner::DevicePlugin), 2));
+    report_mut(&mut facts).observed_term = 2;
+    let decision = step(&facts);
+    assert_eq!(
+        (decision.step, reason(&decision), decision.write),
+        (
+            Step::Drain,
+            Some(Reason::DisruptionBudget),
+            Some(Write::Record(RecordWrite::RaiseTerm { term: 3 }))
+        )
+    );
+    facts.drain = DrainPolicy::Wait;
+    assert_eq!(step(&facts).write, None);
+}
+
+#[test]
 fn a_node_that_is_torn_down_is_given_back_to_nobody() {
     let mut facts = overdue(DrainPolicy::Evict);
     facts.want = Want::Nothing;
