@@ -204,13 +204,13 @@ reasons! {
         "See the layout as read back: kubectl get acceleratornode <node> -o jsonpath='{.status.report.nvidia.layout}'. Set nvidia.mig.layouts in the cohort to have Freehold make it, choose a migStrategy that can advertise what is there, or change it on the host."
     /// The wanted layout cannot be had on this hardware.
     LayoutInfeasible "FH702" Blocked
-        "Choose profiles that this board has and that fit together (nvidia-smi mig -lgip and -lgipp list them). Nodes with other boards belong in a cohort of their own."
+        "Choose profiles that this board has and that fit together: the message lists them, and kubectl freehold plan -f FILE draws what an edit comes to. A share (1g.1/8) means the same on every board. Nodes with other boards belong in a cohort of their own."
     /// The Logical NeuronCore setting cannot be changed on this instance type.
     LncNotConfigurable "FH703" Blocked
         "Remove neuron.logicalNeuronCore from the cohort (only Trn2 and Trn3 have the setting), or narrow the cohort's nodeSelector to trn2 and trn3 instance types."
     /// A device model whose geometry (MIG profiles, NeuronCores) is neither known nor told by the host.
     UnknownGeometry "FH704" Blocked
-        "Install a driver that knows the device, so that it tells its geometry itself; Freehold does not guess. Without a layout, and under DRA, the node can be owned as it is."
+        "Install a driver that knows the device, so that it tells its geometry itself; Freehold does not guess. Where a layout is wanted, the logs of the node's shaper in namespace freehold-operands say what it could not read. Without a layout, and under DRA, the node can be owned as it is."
     /// A mode change is pending until the host restarts. Freehold never reboots a host.
     RebootRequired "FH705" Blocked
         "Drain and reboot the node, or reset its GPUs (nvidia-smi --gpu-reset), when it suits you. The node goes on by itself after it has come back."
