@@ -132,10 +132,22 @@ fn words(expected: &Expected) -> String {
 fn unknown(board: &str) -> String {
     let known: Vec<String> = PUBLISHED_BOARDS
         .iter()
-        .map(|board| format!("\n  {:<13} {}", board.name, board.products))
+        .map(|board| {
+            let pci: Vec<String> = board
+                .pci_devices
+                .iter()
+                .map(|device| format!("{device:04x}"))
+                .collect();
+            format!(
+                "\n  {:<13} {} (PCI {})",
+                board.name,
+                board.products,
+                pci.join(", ")
+            )
+        })
         .collect();
     format!(
-        "there is no published table for board {board:?}; there are:{}",
+        "there is no published table for board {board:?}; there are (lspci -nn -d 10de: shows a board's PCI ID):{}",
         known.concat()
     )
 }

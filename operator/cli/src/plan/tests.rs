@@ -318,7 +318,13 @@ fn without_a_cluster_a_layout_is_drawn_on_a_published_board_and_a_wrong_one_is_p
 fn a_board_without_a_table_is_answered_with_those_that_have_one() {
     let wrong = OnBoard::new(&with_layouts(), "H1000", 8).expect_err("no such board");
     assert_eq!(wrong.exit, Exit::Usage);
-    for known in ["H1000", "A100-40", "RTX-PRO-6000", "H100 NVL"] {
+    for known in [
+        "H1000",
+        "A100-40",
+        "RTX-PRO-6000",
+        "H100 NVL",
+        "PCI 2330, 2331",
+    ] {
         assert!(wrong.message.contains(known), "{}", wrong.message);
     }
 }
