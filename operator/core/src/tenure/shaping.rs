@@ -2,8 +2,9 @@
 //!
 //! | outcome | while held | in the Reshape step |
 //! |---|---|---|
-//! | `InForce`, `Idle` | the read-back decides | the read-back decides; the operand waits for the shaper's word by itself |
-//! | `Working` | wait: a layout is made anew after each boot, without a drain | the same |
+//! | `InForce` | the read-back decides | the read-back decides |
+//! | `Idle` | the read-back decides | wait: the order is on its way to the shaper |
+//! | `Working` | wait: a layout is made anew after each boot, without a drain | wait |
 //! | `Busy` | the geometry was changed under a running operand: fence, drain, repair | somebody unseen holds the devices |
 //! | `Infeasible`, `ResetRequired`, `RebootRequired`, `Failed` | a person must act; a fence would change nothing | the same |
 //!
@@ -61,9 +62,12 @@ pub(super) struct Pending {
 /// In the Reshape step: what the shaper says against going on. `read_back`: the geometry is the ordered one.
 pub(super) fn objection(report: &VendorReport, read_back: bool) -> Option<Unmet> {
     let shaping = report.layout.shaping.as_ref()?;
+    // While a shaper changes instances, some have no name yet, and their number may be right by chance. Where none has ever
+    // looked, and for Logical NeuronCores, which are a number, the read-back is all there is and enough.
+    let is_enough = read_back && report.layout.boards.is_empty();
     match shaping.outcome {
         ShapingOutcome::InForce => None,
-        ShapingOutcome::Idle | ShapingOutcome::Working if read_back => None,
+        ShapingOutcome::Idle | ShapingOutcome::Working if is_enough => None,
         ShapingOutcome::Idle => Some(Unmet::soon(
             Reason::LayoutPending,
             "the order has not reached the node's shaper yet",
