@@ -32,27 +32,34 @@ pub enum Fault {
     LastOfAll,
 }
 
-/// Which writes, counted from the moment that this is set.
-#[derive(Clone, Copy, Debug)]
+/// Which writes, counted from the moment that this is set. Writes that do not depend on one another come in another order every
+/// time, so that those of a kind are counted by themselves: a kind is what [`Request`] shows, such as `PATCH nodes/rack-3`.
+#[derive(Clone, Debug)]
 pub enum Strike {
-    /// Only this one; the first is 1.
+    /// Of all together, this one; the first is 1.
     At(usize),
-    /// This one, and every so many after it.
-    Every {
-        /// The first that is struck.
-        first: usize,
-        /// From one to the next.
-        step: usize,
-    },
+    /// Of one kind, this one.
+    Of(String, usize),
+    /// Of every kind, this one.
+    OfEach(usize),
 }
 
 impl Strike {
-    const fn hits(self, ordinal: usize) -> bool {
+    /// Whether the last of these is meant.
+    fn hits(&self, writes: &[Request]) -> bool {
+        let Some(kind) = writes.last().map(Request::to_string) else {
+            return false;
+        };
+        let of_its_kind = || {
+            writes
+                .iter()
+                .filter(|write| write.to_string() == kind)
+                .count()
+        };
         match self {
-            Self::At(at) => ordinal == at,
-            Self::Every { first, step } => {
-                ordinal >= first && (ordinal - first).is_multiple_of(step)
-            }
+            Self::At(at) => writes.len() == *at,
+            Self::Of(wanted, nth) => kind == *wanted && of_its_kind() == *nth,
+            Self::OfEach(nth) => of_its_kind() == *nth,
         }
     }
 }

@@ -132,12 +132,10 @@ fn admit(seen: &Request, shared: &Shared) -> Admission {
     }
     plan.writes.push(seen.clone());
     let ordinal = plan.writes.len();
-    let Some((strike, fault)) = plan.strike else {
-        return Admission::Pass;
+    let fault = match &plan.strike {
+        Some((strike, fault)) if strike.hits(&plan.writes) => *fault,
+        Some(_) | None => return Admission::Pass,
     };
-    if !strike.hits(ordinal) {
-        return Admission::Pass;
-    }
     match fault {
         Fault::NeverArrives => plan.struck.push((ordinal, seen.clone())),
         Fault::LostReply => {}

@@ -59,13 +59,30 @@ async fn every_fault_does_to_the_chosen_write_what_it_says_and_to_no_other() {
         (2, "POST namespaces")
     );
 
-    faultline.strike(Strike::Every { first: 1, step: 2 }, Fault::LostReply);
-    create("lost").await.unwrap_err();
+    faultline.strike(Strike::OfEach(2), Fault::LostReply);
     create("kept").await.unwrap();
-    create("lost-too").await.unwrap_err();
-    assert!(exists("lost").await && exists("lost-too").await);
-    let struck: Vec<usize> = faultline.all_struck().iter().map(|(at, _)| *at).collect();
-    assert_eq!(struck, [1, 3]);
+    create("lost").await.unwrap_err();
+    create("kept-too").await.unwrap();
+    assert!(exists("lost").await && exists("kept-too").await);
+    let patch = json!({"metadata": {"labels": {"a": "b"}}});
+    let patch = kube::api::Patch::Merge(&patch);
+    let label = async || through.patch("lost", &Default::default(), &patch).await;
+    label().await.unwrap();
+    label().await.unwrap_err();
+    label().await.unwrap();
+    let struck: Vec<String> = faultline
+        .all_struck()
+        .iter()
+        .map(|(at, write)| format!("{at}: {write}"))
+        .collect();
+    assert_eq!(struck, ["2: POST namespaces", "5: PATCH namespaces/lost"]);
+
+    faultline.strike(
+        Strike::Of("PATCH namespaces/lost".into(), 1),
+        Fault::NeverArrives,
+    );
+    create("another").await.unwrap();
+    label().await.unwrap_err();
 
     faultline.strike(Strike::At(1), Fault::LastOfAll);
     let (last, next) = (through.clone(), through.clone());

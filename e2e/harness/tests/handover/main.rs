@@ -2,6 +2,7 @@
 
 mod crashes;
 mod interlock;
+mod leaders;
 mod planted;
 mod stage;
 mod whole;
