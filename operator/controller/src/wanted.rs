@@ -162,6 +162,7 @@ fn objects(
         intent,
         agent,
         operands,
+        shapers,
         device_classes,
         claim_templates,
     } = rendered;
@@ -180,6 +181,9 @@ fn objects(
         if let Some(daemon_set) = daemon_set {
             insert(&mut objects, Kind::DaemonSet, daemon_set)?;
         }
+    }
+    for shaper in shapers {
+        insert(&mut objects, Kind::DaemonSet, shaper)?;
     }
     for class in device_classes {
         insert(&mut objects, Kind::DeviceClass, class)?;

@@ -14,22 +14,21 @@
 use std::collections::BTreeSet;
 
 use freehold_api::plan::CohortPlan;
-use freehold_core::catalogue::exclusion_terms;
-use freehold_core::intent::{Cohort, SelectorTerm};
 use freehold_core::names;
 use freehold_core::vendor::Vendor;
 use k8s_openapi::api::apps::v1::{
     DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Toleration, Volume, VolumeMount,
+    Affinity, Container, PodSecurityContext, PodSpec, PodTemplateSpec, Toleration, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::interlock::AGENT_BINARY;
 use crate::meta::{APP_COMPONENT, APP_NAME};
+use crate::placement::{cohort_nodes, nodes_with, one_of};
 use crate::pod::{self, HostPathType};
 use crate::{AGENT_NAME, Settings, meta};
 
@@ -172,62 +171,13 @@ fn report(settings: &Settings) -> Container {
 /// Required: any cohort's nodes that no provider keeps for itself, and every node that something of ours still holds. No label
 /// of ours has to be written before an agent can look.
 fn affinity(cohorts: &[CohortPlan]) -> Affinity {
-    let mut terms: Vec<NodeSelectorTerm> = cohorts
-        .iter()
-        .map(|plan| cohort_term(&plan.cohort))
-        .collect();
+    let selected = cohorts.iter().map(|plan| cohort_nodes(&plan.cohort));
     let held = Vendor::ALL
         .map(names::owner_label)
         .into_iter()
-        .chain([names::agent_label()]);
-    terms.extend(held.map(|key| term(vec![requirement(key, "Exists", Vec::new())])));
-    Affinity {
-        node_affinity: Some(NodeAffinity {
-            required_during_scheduling_ignored_during_execution: Some(NodeSelector {
-                node_selector_terms: terms,
-            }),
-            preferred_during_scheduling_ignored_during_execution: None,
-        }),
-        ..Affinity::default()
-    }
-}
-
-fn cohort_term(cohort: &Cohort) -> NodeSelectorTerm {
-    let selected = cohort.selector.terms.iter().map(|term| match term {
-        SelectorTerm::In(key, values) => {
-            requirement(key.clone(), "In", values.iter().cloned().collect())
-        }
-        SelectorTerm::NotIn(key, values) => {
-            requirement(key.clone(), "NotIn", values.iter().cloned().collect())
-        }
-        SelectorTerm::Exists(key) => requirement(key.clone(), "Exists", Vec::new()),
-        SelectorTerm::DoesNotExist(key) => requirement(key.clone(), "DoesNotExist", Vec::new()),
-    });
-    let excluded = exclusion_terms(cohort.vendor)
-        .into_iter()
-        .map(|(key, values)| {
-            requirement(
-                key.into(),
-                "NotIn",
-                values.into_iter().map(Into::into).collect(),
-            )
-        });
-    term(selected.chain(excluded).collect())
-}
-
-fn term(expressions: Vec<NodeSelectorRequirement>) -> NodeSelectorTerm {
-    NodeSelectorTerm {
-        match_expressions: Some(expressions),
-        match_fields: None,
-    }
-}
-
-fn requirement(key: String, operator: &str, values: Vec<String>) -> NodeSelectorRequirement {
-    NodeSelectorRequirement {
-        key,
-        operator: operator.into(),
-        values: (!values.is_empty()).then_some(values),
-    }
+        .chain([names::agent_label()])
+        .map(nodes_with);
+    one_of(selected.chain(held).collect())
 }
 
 /// How the witness sees a path of the host.

@@ -36,8 +36,13 @@ pub(crate) fn state_dir(vendor: Vendor) -> String {
     format!("{}/{}", names::HOST_STATE_DIR, vendor.key())
 }
 
-/// The sidecar.
-pub(crate) fn container(vendor: Vendor, owner: Owner, settings: &Settings) -> Container {
+/// The sidecar. Where the cohort wants a layout it also waits until the node's shaper has verified it in this boot.
+pub(crate) fn container(
+    vendor: Vendor,
+    owner: Owner,
+    has_layout: bool,
+    settings: &Settings,
+) -> Container {
     let hold = [
         AGENT_BINARY,
         "hold",
@@ -49,6 +54,7 @@ pub(crate) fn container(vendor: Vendor, owner: Owner, settings: &Settings) -> Co
     ];
     let mut command: Vec<String> = hold.into_iter().map(Into::into).collect();
     command.extend([state_dir(vendor), "--started".into(), STARTED_FILE.into()]);
+    command.extend(has_layout.then(|| "--shaped".into()));
     let held = [AGENT_BINARY, "held", "--started", STARTED_FILE]
         .into_iter()
         .map(Into::into)

@@ -11,6 +11,7 @@
 //! | `operand` | what the four operand DaemonSets share, and the two hashes |
 //! | `nvidia_device_plugin`, `nvidia_dra`, `neuron` | what each operand has of its own |
 //! | `interlock` | the sidecar that lets an operand start only while it owns the node |
+//! | `shaper` | the DaemonSets that make a cohort's layout |
 //! | `classes`, `sizes` | DeviceClasses and ResourceClaimTemplates |
 #![forbid(unsafe_code)]
 
@@ -23,19 +24,41 @@ mod neuron;
 mod nvidia_device_plugin;
 mod nvidia_dra;
 mod operand;
+mod placement;
 mod pod;
+mod shaper;
 mod sizes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use freehold_api::plan::Plan;
 use freehold_core::intent::Intent;
+use freehold_core::vendor::Vendor;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 /// Name of the agents' DaemonSet.
 pub const AGENT_NAME: &str = "freehold-agent";
+
+/// What stands between vendor and cohort in the name of a shaper's DaemonSet.
+const SHAPER: &str = "shaper";
+
+/// Name of the DaemonSet that makes a cohort's layout.
+#[must_use]
+pub fn shaper_name(vendor: Vendor, cohort: &str) -> String {
+    format!("{}-{SHAPER}-{cohort}", vendor.key())
+}
+
+/// Vendor and cohort of a shaper's DaemonSet, told by its name.
+#[must_use]
+pub fn shaper_of(name: &str) -> Option<(Vendor, &str)> {
+    Vendor::ALL.into_iter().find_map(|vendor| {
+        let rest = name.strip_prefix(vendor.key())?.strip_prefix('-')?;
+        let cohort = rest.strip_prefix(SHAPER)?.strip_prefix('-')?;
+        Some((vendor, cohort))
+    })
+}
 
 /// Annotation on operand DaemonSets: the kubelet root directory they were rendered for.
 pub const KUBELET_ROOT_ANNOTATION: &str = "freehold.dev/kubelet-root";
@@ -78,6 +101,8 @@ pub struct Rendered {
     pub agent: DaemonSet,
     /// The operands, one for each cohort, by cohort name.
     pub operands: Vec<RenderedOperand>,
+    /// The shapers, one for each cohort with a layout, by cohort name.
+    pub shapers: Vec<DaemonSet>,
     /// DeviceClasses, by name.
     pub device_classes: Vec<DeviceClass>,
     /// ResourceClaimTemplates, by namespace and name.
@@ -124,6 +149,10 @@ pub fn render(plan: &Plan, settings: &Settings) -> Rendered {
     Rendered {
         agent: agent::render(cohorts, settings),
         operands,
+        shapers: cohorts
+            .iter()
+            .filter_map(|cohort| shaper::render(cohort, settings))
+            .collect(),
         device_classes,
         claim_templates: sizes::claim_templates(sizes, settings),
         intent,

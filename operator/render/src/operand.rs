@@ -211,7 +211,12 @@ fn template(
     let cohort = &plan.cohort;
     let (vendor, owner) = (cohort.vendor, cohort.owner);
     // First, so that nothing of the operand runs before the node is its own.
-    let mut all_init = vec![interlock::container(vendor, owner, settings)];
+    let mut all_init = vec![interlock::container(
+        vendor,
+        owner,
+        cohort.layout.is_some(),
+        settings,
+    )];
     all_init.extend(init_containers);
     volumes.extend(interlock::volumes(vendor));
     let mut secrets = plan.image_pull_secrets.clone();

@@ -32,8 +32,13 @@ fn nothing_of_an_operand_runs_before_the_interlock_holds() {
         );
         let dir = format!("/var/lib/freehold/{}", cohort.vendor.key());
         let command = first.command.clone().unwrap_or_default().join(" ");
+        let shaped = if cohort.layout.is_some() {
+            " --shaped"
+        } else {
+            ""
+        };
         let expected = format!(
-            "freehold-agent hold --vendor {} --owner {} --state-dir {dir} --started /run/freehold/held",
+            "freehold-agent hold --vendor {} --owner {} --state-dir {dir} --started /run/freehold/held{shaped}",
             cohort.vendor.key(),
             cohort.owner.word()
         );

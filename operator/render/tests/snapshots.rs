@@ -21,6 +21,13 @@ fn agents_for_all_of_them() {
 }
 
 #[test]
+fn shapers_for_each_vendor() {
+    for shaper in rendered().shapers {
+        insta::assert_yaml_snapshot!(support::name(&shaper).to_owned(), shaper);
+    }
+}
+
+#[test]
 fn classes_with_the_extended_resource_omitted() {
     insta::assert_yaml_snapshot!("device-classes", rendered().device_classes);
 }

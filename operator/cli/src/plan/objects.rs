@@ -47,6 +47,7 @@ impl Objects {
             .operands
             .iter()
             .filter_map(|operand| operand.daemon_set.as_ref())
+            .chain(&rendered.shapers)
             .chain([&rendered.agent])
             .map(kube::ResourceExt::name_any)
             .collect();

@@ -206,13 +206,17 @@ impl Engine {
     }
 
     /// An object that is not wanted any more may still be needed: a DaemonSet while any node carries its labels or any pod of it
-    /// runs, the agent while any node is unfinished, classes until nobody can hold a claim of theirs.
+    /// runs, a shaper while its layout is ordered anywhere, the agent while any node is unfinished, classes
+    /// until nobody can hold a claim of theirs.
     fn may_delete(&self, key: &ObjectKey, nodes_vacant: bool, wanted: &Wanted) -> bool {
         match key.kind {
             Kind::ResourceClaimTemplate => true,
             Kind::DaemonSet => match wanted.operand_of(&key.name) {
                 Some((vendor, owner, cohort)) => !self.is_in_use(vendor, owner, cohort),
-                None => nodes_vacant,
+                None => freehold_render::shaper_of(&key.name).map_or(nodes_vacant, |shaper| {
+                    let (vendor, cohort) = shaper;
+                    !self.is_shaping(vendor, cohort)
+                }),
             },
             Kind::DeviceClass => {
                 let vendors_left = Vendor::ALL.iter().any(|vendor| {
@@ -234,6 +238,24 @@ impl Engine {
                     && matches!(node.owner(vendor), Some(Ok(of)) if of == owner))
                     || (owner == Owner::Dra && self.way_back(vendor, name, node) == Some(cohort))
             })
+    }
+
+    /// A layout stays ordered until the operand that waits for it is gone: until its node is handed to somebody who wants none, or
+    /// to nobody.
+    fn is_shaping(&self, vendor: Vendor, cohort: &str) -> bool {
+        self.world.records.iter().any(|(name, record)| {
+            let Some(part) = record.spec.vendor(vendor) else {
+                return false;
+            };
+            let label = self
+                .world
+                .nodes
+                .get(name)
+                .and_then(|node| node.cohort(vendor));
+            let concerned = part.cohort.as_deref() == Some(cohort)
+                || label.is_some_and(|label| label == cohort);
+            part.layout.is_some() && concerned
+        })
     }
 
     /// The DRA cohort that a node amid a handover goes back to should a claim turn up that only its driver can unprepare: its

@@ -95,6 +95,7 @@ cohorts:
   nodeSelector: {matchLabels: {rack: r9}}
   kubeletRootDir: /srv/kubelet
   resources: {limits: {memory: 300Mi}}
+  neuron: {logicalNeuronCore: 1}
 sizes:
 - {name: half, vendor: Neuron, namespaces: [team-b, team-a], devices: {count: 8}, alignBy: resource.aws.com/devicegroup8_id, logicalNeuronCore: 1}
 - name: whole-node
@@ -166,6 +167,7 @@ pub fn daemon_sets(rendered: &Rendered) -> Vec<&DaemonSet> {
         .operands
         .iter()
         .filter_map(|operand| operand.daemon_set.as_ref())
+        .chain(&rendered.shapers)
         .chain([&rendered.agent])
         .collect()
 }
