@@ -286,7 +286,7 @@ async fn process(
         .context("this fleet was started without a freehold-agent binary")?;
     let log = log_file(context, container);
     let env = environment(&context.pod, container);
-    let program = Program::new(binary, container, root, &env, &node.shared, log)?;
+    let program = Program::new(binary, container, root, &env, node, log)?;
     let mut process = program.start()?;
     let probing = async {
         if let Some(command) = container

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-use super::node::Shared;
+use super::node::SimNode;
 use super::volumes::{ContainerRoot, expand};
 
 /// Where a pod's service account token is mounted.
@@ -48,9 +48,10 @@ impl Program {
         container: &Container,
         root: &ContainerRoot,
         env: &BTreeMap<String, String>,
-        shared: &Shared,
+        node: &SimNode,
         log: PathBuf,
     ) -> anyhow::Result<Self> {
+        let shared = &node.shared;
         let command: Vec<_> = container
             .command
             .iter()
@@ -64,6 +65,11 @@ impl Program {
         let mut arguments: Vec<_> = inside
             .map(|argument| root.argument(&expand(argument, env)))
             .collect();
+        if arguments.iter().any(|argument| argument == "--shaped") {
+            // A container asks the kernel that it runs on, which is another one out here.
+            let boot_id = node.tree.path("/proc/sys/kernel/random/boot_id");
+            arguments.extend(["--boot-id-file".into(), boot_id.display().to_string()]);
+        }
         let mut environment: BTreeMap<_, _> = env
             .iter()
             .map(|(name, value)| (name.clone(), root.argument(value)))

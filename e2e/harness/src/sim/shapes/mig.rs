@@ -34,8 +34,6 @@ pub struct MigProfile {
 pub struct MigInstance {
     /// Its profile.
     pub profile: MigProfile,
-    /// GPU instance ID (`gi<id>` under the driver's capabilities).
-    pub gi: u32,
     /// First memory slice.
     pub start: u32,
 }
@@ -103,11 +101,10 @@ pub(super) fn instances(board: Board, wanted: &[(&str, u32)]) -> Vec<MigInstance
         table
             .iter()
             .find(|profile| profile.name == *name)
-            .map(|profile| (*profile, *start))
+            .map(|profile| MigInstance {
+                profile: *profile,
+                start: *start,
+            })
     });
-    // The driver numbers small instances from 7 upward and large ones from 1; only uniqueness matters to readers.
-    found
-        .zip(1..)
-        .map(|((profile, start), gi)| MigInstance { profile, gi, start })
-        .collect()
+    found.collect()
 }

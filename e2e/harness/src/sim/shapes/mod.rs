@@ -247,6 +247,17 @@ impl Shape {
         self
     }
 
+    /// The same machine with fewer GPUs.
+    #[must_use]
+    pub fn with_gpus(mut self, gpus: u32) -> Self {
+        if let Some(hardware) = &mut self.nvidia {
+            hardware.gpus.truncate(gpus as usize);
+        }
+        self.labels
+            .insert("nvidia.com/gpu.count".into(), gpus.to_string());
+        self
+    }
+
     /// The same machine with one more label.
     #[must_use]
     pub fn with_label(mut self, key: &str, value: &str) -> Self {

@@ -72,10 +72,13 @@ impl Board {
         }
     }
 
-    const fn mig_capable(self) -> bool {
+    /// The same board as the fake driver library knows it; `None` without MIG.
+    #[must_use]
+    pub const fn in_nvml(self) -> Option<freehold_fake_nvml::Board> {
         match self {
-            Self::H100 | Self::A100_40 => true,
-            Self::L4 => false,
+            Self::H100 => Some(freehold_fake_nvml::Board::H100),
+            Self::A100_40 => Some(freehold_fake_nvml::Board::A100x40),
+            Self::L4 => None,
         }
     }
 }
@@ -89,9 +92,9 @@ pub struct Gpu {
     pub bdf: String,
     /// NUMA node.
     pub numa: u32,
-    /// MIG mode is on.
+    /// MIG mode is on, at first; asked of a tree, now.
     pub mig_enabled: bool,
-    /// MIG instances.
+    /// MIG instances, likewise.
     pub mig: Vec<MigInstance>,
 }
 
@@ -156,7 +159,10 @@ pub(super) fn labels(hardware: &NvidiaHardware, instance_type: &str) -> BTreeMap
                 board.architecture().to_lowercase().replace(' ', "-"),
             ),
             ("nvidia.com/gpu.machine", instance_type.to_owned()),
-            ("nvidia.com/mig.capable", board.mig_capable().to_string()),
+            (
+                "nvidia.com/mig.capable",
+                board.in_nvml().is_some().to_string(),
+            ),
         ]
         .map(|(key, value)| (key.to_owned(), value)),
     );

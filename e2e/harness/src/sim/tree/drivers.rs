@@ -1,11 +1,9 @@
-//! Hardware and kernel drivers in the tree: procfs, sysfs, device nodes, MIG capabilities, the LNC setting.
+//! Hardware and kernel drivers in the tree: procfs, sysfs, device nodes, the LNC setting.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use anyhow::Context as _;
-
-use super::super::shapes::{Gpu, MigInstance, NeuronHardware, NvidiaHardware, Shape, uuid};
+use super::super::shapes::{MigInstance, NeuronHardware, Shape, uuid};
 use super::{Tree, remove_dir_all};
 
 impl Tree {
@@ -55,7 +53,7 @@ impl Tree {
             )?;
             self.write(&format!("/dev/nvidia{}", gpu.minor), "")?;
         }
-        self.write_mig_capabilities(&hardware)
+        self.install_nvml(&hardware)
     }
 
     /// Takes the NVIDIA driver away, as an unloaded or broken module does. The PCI functions stay.
@@ -66,6 +64,7 @@ impl Tree {
         if let Some(nvidia) = &mut self.hardware().nvidia {
             nvidia.driver = None;
         }
+        self.lose_nvml()?;
         remove_dir_all(&self.path("/proc/driver/nvidia"))?;
         remove_dir_all(&self.path("/sys/module/nvidia"))?;
         self.remove_devices("nvidia")
@@ -166,12 +165,6 @@ impl Tree {
         Ok(())
     }
 
-    /// GPUs and driver as they are now.
-    #[must_use]
-    pub fn nvidia(&self) -> Option<NvidiaHardware> {
-        self.hardware().nvidia.clone()
-    }
-
     /// Neuron devices and driver as they are now.
     #[must_use]
     pub fn neuron(&self) -> Option<NeuronHardware> {
@@ -222,56 +215,6 @@ impl Tree {
             set.filter(|_| family.lnc_configurable())
                 .unwrap_or_else(|| family.default_lnc()),
         )
-    }
-
-    /// Sets MIG mode and instances of one GPU.
-    ///
-    /// # Errors
-    /// When there is no such GPU or a file cannot be written.
-    pub fn set_mig(
-        &self,
-        minor: u32,
-        enabled: bool,
-        instances: Vec<MigInstance>,
-    ) -> anyhow::Result<()> {
-        let hardware = {
-            let mut hardware = self.hardware();
-            let nvidia = hardware.nvidia.as_mut().context("no NVIDIA hardware")?;
-            let gpu: &mut Gpu = nvidia
-                .gpus
-                .iter_mut()
-                .find(|gpu| gpu.minor == minor)
-                .context("no such GPU")?;
-            gpu.mig_enabled = enabled;
-            gpu.mig = instances;
-            nvidia.clone()
-        };
-        if hardware.driver.is_some() {
-            self.write_mig_capabilities(&hardware)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn write_mig_capabilities(&self, hardware: &NvidiaHardware) -> anyhow::Result<()> {
-        let access = |minor: u32| {
-            format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
-        };
-        self.write("/proc/driver/nvidia/capabilities/mig/config", &access(1))?;
-        self.write("/proc/driver/nvidia/capabilities/mig/monitor", &access(2))?;
-        for gpu in &hardware.gpus {
-            let dir = format!("/proc/driver/nvidia/capabilities/gpu{}/mig", gpu.minor);
-            remove_dir_all(&self.path(&dir))?;
-            for instance in &gpu.mig {
-                let minor = 3 + gpu.minor * 135 + instance.gi * 9;
-                self.write(&format!("{dir}/gi{}/access", instance.gi), &access(minor))?;
-                self.write(
-                    &format!("{dir}/gi{}/ci0/access", instance.gi),
-                    &access(minor + 1),
-                )?;
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn write_pci(&self, shape: &Shape) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 //! machine of this shape. The real agent reads it; the simulated kubelet and operands write it.
 
 mod drivers;
+mod nvml;
 mod records;
 #[cfg(test)]
 mod tests;
@@ -179,7 +180,8 @@ impl Tree {
         make_dir_at(&self.pod_dir(uid).join("volumes"))
     }
 
-    /// A new boot: new boot ID; cgroups, `/run` and with it the CDI files are gone. What lies on disk stays.
+    /// A new boot: new boot ID; cgroups, `/run` and with it the CDI files are gone, and so are MIG instances and, but for
+    /// Ampere, MIG mode. What lies on disk stays.
     ///
     /// # Errors
     /// When a file cannot be written.
@@ -203,6 +205,7 @@ impl Tree {
             self.make_dir(volatile)?;
         }
         self.make_dir(CDI)?;
+        self.reboot_nvml()?;
         self.write("/proc/sys/kernel/random/boot_id", &format!("{boot_id}\n"))
     }
 

@@ -48,10 +48,39 @@ fn mig_instances_show_as_capabilities() {
         entries(&tree, "/proc/driver/nvidia/capabilities/gpu7/mig"),
         4
     );
-    tree.set_mig(0, false, Vec::new()).unwrap();
+    tree.nvml()
+        .change_gpu(0, |gpu| gpu.instances.clear())
+        .unwrap();
     assert_eq!(
         entries(&tree, "/proc/driver/nvidia/capabilities/gpu0/mig"),
         0
+    );
+}
+
+#[test]
+fn what_the_library_says_is_what_operands_find() {
+    let (_dir, tree) = tree(&Shape::h100());
+    let cut = |tree: &Tree| {
+        let gpu = tree.nvidia().unwrap().gpus.remove(3);
+        let names = gpu.mig.iter().map(|instance| instance.profile.name);
+        (gpu.mig_enabled, names.collect::<Vec<_>>())
+    };
+    assert_eq!(cut(&tree), (false, vec![]));
+    tree.nvml().carve(3, &[(9, 4), (19, 0)]).unwrap();
+    assert_eq!(cut(&tree), (true, vec!["3g.40gb", "1g.10gb"]));
+    tree.lose_nvidia_driver().unwrap();
+    assert!(tree.nvml().state().is_err(), "no driver, no answer");
+    tree.load_nvidia_driver("590.11.03").unwrap();
+    assert_eq!(cut(&tree), (true, vec!["3g.40gb", "1g.10gb"]));
+    assert_eq!(
+        entries(&tree, "/proc/driver/nvidia/capabilities/gpu3/mig"),
+        2
+    );
+    tree.boot().unwrap();
+    assert_eq!(
+        cut(&tree),
+        (false, vec![]),
+        "Hopper keeps neither over a reboot"
     );
 }
 
