@@ -139,7 +139,7 @@ fn for_neuron_it_has_no_capability_and_writes_two_directories() {
         capabilities,
         read_only_root_filesystem,
         ..
-    } = container.security_context.clone().expect("set");
+    } = container.security_context.expect("set");
     assert_eq!(privileged, Some(false));
     assert_eq!(read_only_root_filesystem, Some(true));
     assert_eq!(
@@ -158,7 +158,7 @@ fn for_nvidia_it_is_privileged_and_reads_the_driver_where_the_cohort_has_it() {
     );
     let privileged = container.security_context.clone().expect("set").privileged;
     assert_eq!(privileged, Some(true));
-    let command = container.command.clone().expect("a command");
+    let command = container.command.expect("a command");
     let nvml = command.iter().position(|part| part == "--nvml");
     assert_eq!(command[nvml.expect("given") + 1], "/driver-root");
     let root = pod(&set)
