@@ -1,5 +1,7 @@
 //! The boards' tables.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
 
 /// A board that can be simulated.
@@ -43,7 +45,9 @@ impl Board {
     /// When the file of that board is no table, which the tests of this crate rule out.
     #[must_use]
     #[expect(clippy::expect_used, reason = "the files are part of this crate")]
-    pub fn table(self) -> Table {
+    pub fn table(self) -> &'static Table {
+        static TABLES: [OnceLock<Table>; Board::ALL.len()] =
+            [const { OnceLock::new() }; Board::ALL.len()];
         let text = match self {
             Self::A30 => include_str!("../boards/a30.json"),
             Self::A100x40 => include_str!("../boards/a100-40.json"),
@@ -53,7 +57,10 @@ impl Board {
             Self::B200 => include_str!("../boards/b200.json"),
             Self::RtxPro6000 => include_str!("../boards/rtx-pro-6000.json"),
         };
-        serde_json::from_str(text).expect("a board's table")
+        TABLES
+            .get(self as usize)
+            .expect("a place for each board")
+            .get_or_init(|| serde_json::from_str(text).expect("a board's table"))
     }
 }
 

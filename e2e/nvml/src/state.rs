@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -176,8 +177,16 @@ fn alone(path: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
+/// Overwrites the file with one system call, so that a process killed meanwhile leaves a whole state; blanks take the place of
+/// what was longer. (A draft renamed over it is written through to the disk by some file systems: far too slow here.)
 fn write(path: &Path, state: &State) -> io::Result<()> {
-    let draft = path.with_extension("draft");
-    fs::write(&draft, serde_json::to_vec(state)?)?;
-    fs::rename(draft, path)
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)?;
+    let mut text = serde_json::to_vec(state)?;
+    let before = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+    text.resize(text.len().max(before), b' ');
+    file.write_all_at(&text, 0)
 }

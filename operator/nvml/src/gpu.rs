@@ -7,8 +7,6 @@ use crate::error::Code;
 use crate::raw::{Device, RawInstance};
 use crate::row::{self, Row};
 
-/// `NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED` (nvml.h 12.4 and later).
-const FIELD_RESETLESS_MIG: u32 = 184;
 /// What NVML writes for a process that is in no GPU instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
@@ -134,17 +132,6 @@ impl<'s> Gpu<'s> {
         } else {
             Activation::Refused(code)
         })
-    }
-
-    /// Whether MIG mode changes without a reset; `None` where the driver is too old to say.
-    ///
-    /// # Errors
-    /// When NVML refuses.
-    pub fn is_resetless(self) -> Result<Option<bool>, Error> {
-        Ok(self
-            .device
-            .field(FIELD_RESETLESS_MIG)?
-            .map(|value| value != 0))
     }
 
     /// What NVML offers on this GPU, by profile ID. Empty where it has no MIG.

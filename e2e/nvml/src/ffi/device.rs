@@ -3,8 +3,7 @@
 use std::ffi::{CStr, c_char, c_uint};
 
 use nvml_wrapper_sys::bindings::{
-    nvmlDevice_t, nvmlFieldValue_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t,
-    nvmlReturn_t, nvmlValue_t,
+    nvmlDevice_t, nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 use super::{DEVICE, call, device, handle, named, put, put_text, write};
@@ -168,30 +167,6 @@ pub unsafe extern "C" fn nvmlDeviceGetArchitecture(
             Architecture::Blackwell => 10,
         };
         put(to, number);
-        Ok(())
-    })
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn nvmlDeviceGetFieldValues(
-    of: nvmlDevice_t,
-    count: i32,
-    values: *mut nvmlFieldValue_t,
-) -> nvmlReturn_t {
-    call("nvmlDeviceGetFieldValues", |state| {
-        let table = device(state, named(of).0)?.board.table();
-        for at in 0..usize::try_from(count).unwrap_or(0) {
-            let value = &mut *values.add(at);
-            // 184: MIG mode needs no reset.
-            if value.fieldId == 184 {
-                value.nvmlReturn = 0;
-                value.value = nvmlValue_t {
-                    uiVal: u32::from(table.architecture != Architecture::Ampere),
-                };
-            } else {
-                value.nvmlReturn = code::NOT_SUPPORTED;
-            }
-        }
         Ok(())
     })
 }

@@ -23,7 +23,7 @@ fn name_of<const N: usize>(row: &Row) -> [c_char; N] {
     name
 }
 
-fn row_of(state: &mut State, of: nvmlDevice_t, kind: c_uint) -> Result<Row, u32> {
+fn row_of(state: &mut State, of: nvmlDevice_t, kind: c_uint) -> Result<&'static Row, u32> {
     let while_off = state.profiles_while_off;
     let gpu = device(state, named(of).0)?;
     if !gpu.mig && !while_off {
@@ -35,7 +35,7 @@ fn row_of(state: &mut State, of: nvmlDevice_t, kind: c_uint) -> Result<Row, u32>
     let table = gpu.board.table();
     table
         .profiles
-        .into_iter()
+        .iter()
         .find(|row| row.kind == kind)
         .ok_or(code::NOT_SUPPORTED)
 }
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceProfileInfoV(
                 (*to).sliceCount = row.slices;
                 (*to).instanceCount = row.reported_max.unwrap_or(row.max);
                 (*to).memorySizeMB = row.memory_mib;
-                (*to).name = name_of(&row);
+                (*to).name = name_of(row);
                 Ok(())
             }
             0x0200_0098 if known >= 2 => {
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuInstanceProfileInfoV(
                 (*to).sliceCount = row.slices;
                 (*to).instanceCount = row.reported_max.unwrap_or(row.max);
                 (*to).memorySizeMB = row.memory_mib;
-                (*to).name = name_of(&row);
+                (*to).name = name_of(row);
                 Ok(())
             }
             _ => Err(code::ARGUMENT_VERSION_MISMATCH),

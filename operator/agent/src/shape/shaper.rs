@@ -403,6 +403,29 @@ mod tests {
     }
 
     #[test]
+    fn a_retry_that_ends_as_the_one_before_is_no_news() {
+        let stage = Stage::new();
+        stage.order(1, 1);
+        stage.devices.borrow_mut().refuse = Some(ShapingOutcome::Failed);
+        assert_eq!(
+            stage.shaper().round().unwrap().outcome,
+            ShapingOutcome::Failed
+        );
+        // A write through this link fails.
+        std::os::unix::fs::symlink("/dev/full", stage.directory().join(".shaped.new")).unwrap();
+        assert_eq!(
+            stage.shaper().round().unwrap().outcome,
+            ShapingOutcome::Failed
+        );
+        assert_eq!(stage.devices.borrow().shapes, 2);
+        assert_eq!(
+            stage.devices.borrow().said_then,
+            Some(ShapingOutcome::Failed),
+            "which is not a verified geometry either"
+        );
+    }
+
+    #[test]
     fn while_an_operand_lives_nothing_is_touched_and_the_difference_is_told() {
         let stage = Stage::new();
         stage.order(1, 1);

@@ -1,5 +1,6 @@
 //! What drivers refuse, and what comes of it.
 
+use freehold_agent::shape::engine::Engine as _;
 use freehold_core::report::ShapingOutcome;
 use freehold_fake_nvml::Board;
 
@@ -96,8 +97,10 @@ fn a_change_broken_off_is_taken_back_when_it_cannot_be_finished() {
     node.fake.fail(CREATE, 4, 999).unwrap();
     let seen = node.shape(&all(&[("7g.40gb", 1)]));
     node.says(seen, ShapingOutcome::Failed, &["failed too"]);
-    // The order is withdrawn for one that this board cannot have.
     node.restart();
+    let seen = node.engine.look(None);
+    node.says(seen, ShapingOutcome::Idle, &["GPU 0 was broken off"]);
+    // The order is replaced by one that this board cannot have.
     let seen = node.shape(&all(&[("7g.80gb", 1)]));
     node.says(seen, ShapingOutcome::Infeasible, &["7g.80gb"]);
     node.carries(&[&SEVEN]);

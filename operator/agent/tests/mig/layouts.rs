@@ -230,7 +230,7 @@ fn h45_boards_are_known_by_what_their_driver_says_and_never_guessed() {
     let seen = node.says(
         seen,
         ShapingOutcome::Failed,
-        &["GPU 0", "does not say what it offers"],
+        &["GPU 0: driver 580.95.05 does not say what the board offers"],
     );
     assert!(seen.boards.is_empty());
     node.rests();

@@ -1,56 +1,121 @@
-//! The shaper as a real process.
+//! The shaper as a real process, between a real witness and an operand's lock.
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 
 use freehold_agent::interlock::lock::Lock;
-use freehold_agent::interlock::order::Outcome;
-use freehold_agent::shape::order::{LayoutOrder, obey};
-use freehold_agent::shape::shaped;
-use freehold_core::report::ShapingOutcome;
+use freehold_agent::protocol::{Reading, Request};
+use freehold_agent::shape::order::LayoutOrder;
+use freehold_core::report::{MigProfileCount, ShapingOutcome};
+use freehold_core::vendor::PerVendor;
 use freehold_fake_nvml::Board;
 
-use super::support::{Agent, eventually};
+use super::support::{Agent, ask, eventually};
 use super::{Node, all};
 
-fn shaper(node: &Node) -> Agent {
-    let directory = node.directory();
-    Agent::start(&[
-        "shaper",
-        "--vendor",
-        "nvidia",
-        "--state-dir",
-        directory.to_str().unwrap(),
-        "--host-root",
-        node.tree.root().to_str().unwrap(),
-        "--nvml",
-        node.driver.path().to_str().unwrap(),
-    ])
+/// A node with its witness.
+struct Host {
+    node: Node,
+    socket: PathBuf,
+    _witness: Agent,
 }
 
-fn until(node: &Node, outcome: ShapingOutcome) -> shaped::Shaped {
-    let read = || shaped::read(&node.directory()).ok().flatten();
-    eventually(
-        || read().is_some_and(|said| said.shaping.outcome == outcome),
-        || format!("{outcome:?}, found {:?}", read()),
-    );
-    read().unwrap()
+impl Host {
+    fn new(boards: &[Board]) -> Self {
+        let node = Node::new(boards);
+        let count = u32::try_from(boards.len()).unwrap();
+        node.tree.gpus(count, "NVIDIA H100 80GB HBM3", "580.95.05");
+        node.tree.dir("/run");
+        let socket = node.tree.at("/run/witness.sock");
+        let witness = Agent::start(&[
+            "witness",
+            "--host-root",
+            node.tree.root().to_str().unwrap(),
+            "--socket",
+            socket.to_str().unwrap(),
+        ]);
+        eventually(
+            || UnixStream::connect(&socket).is_ok(),
+            || format!("a witness: {:?}", witness.said()),
+        );
+        Self {
+            node,
+            socket,
+            _witness: witness,
+        }
+    }
+
+    fn shaper(&self) -> Agent {
+        Agent::start(&[
+            "shaper",
+            "--vendor",
+            "nvidia",
+            "--state-dir",
+            self.node.directory().to_str().unwrap(),
+            "--host-root",
+            self.node.tree.root().to_str().unwrap(),
+            "--nvml",
+            self.node.driver.path().to_str().unwrap(),
+        ])
+    }
+
+    /// Orders seven instances on each GPU as the agent does, and reads what there is.
+    fn seven(&self) -> Reading {
+        let order = LayoutOrder {
+            object_uid: "an-1".into(),
+            generation: 1,
+            layout: Some(all(&[("1g.10gb", 7)])),
+        };
+        let request = Request {
+            layouts: PerVendor {
+                nvidia: Some(order),
+                neuron: None,
+            },
+            ..Request::default()
+        };
+        ask(&self.socket, &request)
+    }
+
+    /// Waits until the witness tells this outcome.
+    fn tells(&self, outcome: ShapingOutcome) -> Reading {
+        let told = |reading: &Reading| {
+            let shaping = reading.nvidia.report.layout.shaping.clone();
+            shaping.map(|shaping| shaping.outcome)
+        };
+        let mut reading = self.seven();
+        eventually(
+            || {
+                reading = self.seven();
+                told(&reading) == Some(outcome)
+            },
+            || format!("{outcome:?}: {:?}", self.seven().nvidia.report.layout),
+        );
+        reading
+    }
 }
 
 #[test]
 fn an_order_is_carried_out_once_no_operand_is_alive_and_again_after_a_reboot() {
-    let node = Node::new(&[Board::H100, Board::H100]);
-    let order = LayoutOrder {
-        object_uid: "an-1".into(),
-        generation: 1,
-        layout: Some(all(&[("1g.10gb", 7)])),
-    };
+    let host = Host::new(&[Board::H100, Board::H100]);
+    let node = &host.node;
+    host.tells(ShapingOutcome::Working);
     let operand = Lock::try_take(&node.directory()).unwrap().unwrap();
-    assert_eq!(obey(&node.directory(), &order, true), Outcome::InForce);
-    let mut first = shaper(&node);
-    until(&node, ShapingOutcome::Busy);
+    let mut first = host.shaper();
+    host.tells(ShapingOutcome::Busy);
     node.rests();
     drop(operand);
-    let said = until(&node, ShapingOutcome::InForce);
-    assert_eq!(said.instances[&1].len(), 7);
-    assert_eq!(said.boards[0].gpus, [0, 1]);
+    let layout = host.tells(ShapingOutcome::InForce).nvidia.report.layout;
+    let seven = [MigProfileCount {
+        profile: "1g.10gb".into(),
+        count: 7,
+    }];
+    assert!(
+        layout.mig.len() == 2 && layout.mig.values().all(|gpu| *gpu == seven),
+        "counted by the host, named by the shaper: {layout:?}"
+    );
+    assert_eq!(layout.mig_enabled_gpus, 2);
+    assert_eq!(layout.boards.len(), 1);
+    assert_eq!(layout.boards[0].gpus, [0, 1]);
     assert!(!node.writes().is_empty());
     first.signal("KILL");
     first.ends();
@@ -58,17 +123,11 @@ fn an_order_is_carried_out_once_no_operand_is_alive_and_again_after_a_reboot() {
     node.fake.reboot().unwrap();
     node.tree
         .file("/proc/sys/kernel/random/boot_id", "another-boot\n");
-    let _second = shaper(&node);
-    eventually(
-        || {
-            let said = shaped::read(&node.directory()).ok().flatten();
-            said.is_some_and(|said| {
-                said.boot_id == "another-boot" && said.shaping.outcome == ShapingOutcome::InForce
-            })
-        },
-        || "the layout in force again".to_owned(),
-    );
-    assert_eq!(node.fake.instances(0).unwrap().len(), 7);
+    let layout = host.tells(ShapingOutcome::Working).nvidia.report.layout;
+    assert!(layout.mig.is_empty(), "{layout:?}");
+    let _second = host.shaper();
+    let layout = host.tells(ShapingOutcome::InForce).nvidia.report.layout;
+    assert!(layout.mig.values().all(|gpu| *gpu == seven), "{layout:?}");
 
     // Somebody destroys an instance by hand: seen, and repaired under the lock.
     node.writes();
@@ -78,5 +137,11 @@ fn an_order_is_carried_out_once_no_operand_is_alive_and_again_after_a_reboot() {
     eventually(
         || node.fake.instances(0).unwrap().len() == 7,
         || "the seventh again".to_owned(),
+    );
+    let repairs = node.writes();
+    assert_eq!(
+        repairs.len(),
+        2,
+        "one instance and its compute instance: {repairs:#?}"
     );
 }

@@ -23,9 +23,9 @@ use std::ptr;
 
 use nvml_wrapper_sys::bindings::{
     NVML_INIT_FLAG_NO_GPUS, NvmlLib, nvmlComputeInstanceInfo_t, nvmlComputeInstanceProfileInfo_t,
-    nvmlDevice_t, nvmlFieldValue_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t,
-    nvmlGpuInstanceProfileInfo_t, nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t,
-    nvmlMemory_v2_t, nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t,
+    nvmlDevice_t, nvmlGpuInstanceInfo_t, nvmlGpuInstancePlacement_t, nvmlGpuInstanceProfileInfo_t,
+    nvmlGpuInstanceProfileInfo_v2_t, nvmlGpuInstanceProfileInfo_v3_t, nvmlMemory_v2_t,
+    nvmlPciInfo_t, nvmlProcessInfo_t, nvmlReturn_t,
 };
 
 pub use self::instance::{RawInstance, RawProfile};
@@ -61,13 +61,13 @@ fn answer(call: &'static str, code: nvmlReturn_t) -> Result<(), Error> {
 /// Structures of NVML for which all bits zero is a value.
 ///
 /// # Safety
-/// Only for types that consist of integers, arrays of integers, unions of numbers and raw pointers.
+/// Only for types that consist of integers, raw pointers and arrays of these.
 unsafe trait Plain: Copy {}
 
 macro_rules! plain {
     ($($name:ty),*) => {
         $(
-            // SAFETY: as declared by bindgen from nvml.h, integers, arrays of them, unions of numbers and raw pointers.
+            // SAFETY: as declared by bindgen from nvml.h, integers, raw pointers and arrays of these.
             unsafe impl Plain for $name {}
         )*
     };
@@ -76,7 +76,6 @@ macro_rules! plain {
 plain!(
     nvmlComputeInstanceInfo_t,
     nvmlComputeInstanceProfileInfo_t,
-    nvmlFieldValue_t,
     nvmlGpuInstanceInfo_t,
     nvmlGpuInstancePlacement_t,
     nvmlGpuInstanceProfileInfo_t,
@@ -288,29 +287,6 @@ impl Device<'_> {
             )?;
         }
         Ok(activation)
-    }
-
-    /// One field's value; `None` where this GPU or driver has none.
-    pub fn field(self, id: u32) -> Result<Option<u32>, Error> {
-        let mut value: nvmlFieldValue_t = zeroed();
-        value.fieldId = id;
-        // SAFETY: a handle of this library; one structure, as the count says, written during the call.
-        let answer = unsafe {
-            call!(
-                self.raw,
-                nvmlDeviceGetFieldValues(self.handle, 1, &raw mut value)
-            )
-        };
-        match answer {
-            Err(error) if error.is_unsupported() => return Ok(None),
-            Err(error) => return Err(error),
-            Ok(()) => {}
-        }
-        if value.nvmlReturn != 0 {
-            return Ok(None);
-        }
-        // SAFETY: the structure began as zeros, and every field of the union is a number: its lowest four bytes are one.
-        Ok(Some(unsafe { value.value.uiVal }))
     }
 
     /// Processes that compute, MPS clients among them, and processes that draw: PID and GPU instance ID.

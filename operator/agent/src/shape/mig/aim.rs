@@ -79,6 +79,7 @@ pub fn missing(layouts: &[MigLayout], machine: &Machine) -> Option<Trouble> {
 pub fn aim(
     gpu: &Gpu,
     wanted: &[MigProfileCount],
+    driver: &str,
     host: &Host,
 ) -> Result<Option<Geometry>, Trouble> {
     let who = name(gpu.minor);
@@ -110,7 +111,7 @@ pub fn aim(
     }
     let profiles = gpu.profiles.as_ref().map_err(|error| {
         Trouble::Failed(format!(
-            "{who} does not say what it offers while MIG mode is off ({error}): update the driver, or turn MIG mode on once by hand"
+            "{who}: driver {driver} does not say what the board offers while MIG mode is off ({error}): update the driver, or turn MIG mode on once by hand"
         ))
     })?;
     let plan = plan(gpu.minor, profiles, &gpu.live(), wanted).map_err(|refusal| match refusal {

@@ -10,6 +10,8 @@ use super::trouble::Trouble;
 /// All GPUs.
 #[derive(Debug)]
 pub struct Machine {
+    /// Version of the driver.
+    pub driver: String,
     /// Those that could be read, by minor number.
     pub gpus: Vec<Gpu>,
     /// Why others could not.
@@ -27,7 +29,7 @@ pub struct Gpu {
     pub name: String,
     /// MIG mode; `None` where it has no MIG.
     pub mode: Option<Mode>,
-    /// What its driver offers; why it does not, while MIG mode is off.
+    /// What its driver offers; why it does not say, while MIG mode is off.
     pub profiles: Result<Vec<Profile>, String>,
     /// GPU instances, by ID.
     pub instances: Vec<Live>,
@@ -49,9 +51,10 @@ pub struct Live {
 /// Looks at every GPU.
 ///
 /// # Errors
-/// When not even their number can be read.
+/// When not even their number can be read, or the driver's version.
 pub fn survey(session: &Session) -> Result<Machine, Error> {
     let mut machine = Machine {
+        driver: session.driver_version()?,
         gpus: Vec::new(),
         unreadable: Vec::new(),
     };

@@ -85,6 +85,15 @@ impl Mig {
         Journal::read(&self.directory, &boot_id).map_err(|error| self.journal_trouble(&error))
     }
 
+    /// What is on record as begun and not settled, in words.
+    fn broken_off(&self) -> Result<Option<String>, Trouble> {
+        let journal = self.journal()?;
+        let changes = journal.changes().iter();
+        let gpus: Vec<String> = changes.map(|change| change.gpu.to_string()).collect();
+        let words = format!("a change of GPU {} was broken off", gpus.join(", "));
+        Ok(Some(words).filter(|_| !gpus.is_empty()))
+    }
+
     fn journal_trouble(&self, error: &std::io::Error) -> Trouble {
         let file = self.directory.join(JOURNAL_FILE);
         Trouble::Failed(format!("{}: {error}", file.display()))
@@ -93,17 +102,15 @@ impl Mig {
     fn try_look(&self, layout: Option<&Layout>) -> Result<Seen, Trouble> {
         let session = self.open()?;
         let machine = Self::survey(&session)?;
+        let broken_off = self.broken_off()?;
         let Some(layout) = layout else {
-            return Ok(seen(&machine, idle()));
+            let idle = Shaping {
+                outcome: ShapingOutcome::Idle,
+                message: broken_off,
+            };
+            return Ok(seen(&machine, idle));
         };
-        let journal = self.journal()?;
-        if !journal.changes().is_empty() {
-            let gpus: Vec<String> = journal
-                .changes()
-                .iter()
-                .map(|change| change.gpu.to_string())
-                .collect();
-            let message = format!("a change of GPU {} was broken off", gpus.join(", "));
+        if let Some(message) = broken_off {
             return Ok(seen(&machine, working(message)));
         }
         let shaping = self.standing(&machine, of_mig(layout)?);
@@ -137,7 +144,7 @@ impl Mig {
         };
         let mut troubles: Vec<Trouble> = missing(layouts, machine).into_iter().collect();
         for gpu in &machine.gpus {
-            match aim(gpu, wanted(layouts, gpu.minor), &self.host) {
+            match aim(gpu, wanted(layouts, gpu.minor), &machine.driver, &self.host) {
                 Ok(None) => {}
                 Ok(Some(after)) => match self.waits(gpu, &after) {
                     Some(trouble) => troubles.push(trouble.clone()),
@@ -381,13 +388,6 @@ fn seen(machine: &Machine, shaping: Shaping) -> Seen {
 fn nothing(trouble: Trouble) -> Seen {
     let sentence = trouble.sentence().to_owned();
     Seen::nothing(shaping(vec![trouble]).unwrap_or_else(|| failed(sentence)))
-}
-
-const fn idle() -> Shaping {
-    Shaping {
-        outcome: ShapingOutcome::Idle,
-        message: None,
-    }
 }
 
 const fn working(message: String) -> Shaping {
