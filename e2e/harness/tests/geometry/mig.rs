@@ -85,6 +85,7 @@ async fn layouts_are_edited_under_both_owners_and_workloads_get_the_new_instance
     slices_under_dra_follow(&scenario).await?;
     what_is_as_wanted_is_left_alone(&scenario).await?;
     a_restarted_host_comes_back_cut(&scenario).await?;
+    what_somebody_changed_by_hand_is_repaired(&scenario).await?;
     scenario.stop().await
 }
 
@@ -427,6 +428,32 @@ async fn a_restarted_host_comes_back_cut(scenario: &Scenario) -> Result<()> {
     );
     let disturbed = disturbances(cluster, mark).await?;
     assert!(disturbed.is_empty(), "{disturbed:?}");
+    Ok(())
+}
+
+/// An instance destroyed by hand under the running operand: seen without being asked for, and made again behind a fence.
+async fn what_somebody_changed_by_hand_is_repaired(scenario: &Scenario) -> Result<()> {
+    let whole = cut(scenario, "cut-2", 1)?;
+    let mark = scenario.cluster.audit().mark().await?;
+    scenario.fleet.node("cut-2")?.tree(|tree| {
+        let destroyed = tree.nvml().change_gpu(1, |gpu| gpu.instances.pop())?;
+        Ok(destroyed.context("an instance to destroy").map(drop)?)
+    })?;
+    assert_ne!(cut(scenario, "cut-2", 1)?, whole);
+    wait_for("the instance to be made again", SOON, async || {
+        let now = cut(scenario, "cut-2", 1)?;
+        Ok(if now == whole {
+            Ok(())
+        } else {
+            Err(format!("{now:?}\n{}", scenario.controller.log_tail()))
+        })
+    })
+    .await?;
+    settled(scenario, "cut-2", Vendor::Nvidia, Owner::DevicePlugin).await?;
+    let disturbed = disturbances(&scenario.cluster, mark).await?;
+    let fenced = disturbed.iter().any(|write| write.ends_with(" cut-2"));
+    let others = disturbed.iter().any(|write| !write.ends_with(" cut-2"));
+    assert!(fenced && !others, "{disturbed:?}");
     Ok(())
 }
 

@@ -4,12 +4,18 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
+use freehold_api::AcceleratorCluster;
 use freehold_core::blocker::Reason;
+use freehold_core::names;
 use freehold_core::report::ShapingOutcome;
 use freehold_core::vendor::{Owner, Vendor};
+use freehold_e2e::cluster::TestCluster;
 use freehold_e2e::scenario::{SOON, Scenario};
-use freehold_e2e::sim::{NodeHandle, Shape};
+use freehold_e2e::sim::{NodeHandle, Shape, wait_for};
 use freehold_e2e::workload::{self, Devices};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
 use super::stage::{disturbances, edit, one_after_the_other, settled, shaper_says};
@@ -100,6 +106,8 @@ async fn cores_double_and_return_with_the_setting_and_a_family_without_it_is_ref
     }
 
     comes_back_verified(&scenario).await?;
+    a_layout_given_up_takes_its_shaper_along(&scenario).await?;
+    everything_goes(&scenario).await?;
     scenario.stop().await
 }
 
@@ -166,6 +174,75 @@ async fn comes_back_verified(scenario: &Scenario) -> Result<()> {
     let disturbed = disturbances(cluster, mark).await?;
     assert!(disturbed.is_empty(), "{disturbed:?}");
     Ok(())
+}
+
+/// Without a layout the geometry is left as it is, and nobody is there to make any.
+async fn a_layout_given_up_takes_its_shaper_along(scenario: &Scenario) -> Result<()> {
+    let cluster = &scenario.cluster;
+    let shapers = shapers(cluster).await?;
+    assert_eq!(shapers, ["neuron-shaper-trn1", "neuron-shaper-trn2"]);
+    edit(
+        cluster,
+        json!([{"op": "remove", "path": "/spec/cohorts/0/neuron/logicalNeuronCore"}]),
+    )
+    .await?;
+    wait_for("the shaper of trn2 to go", SOON, async || {
+        let left = self::shapers(cluster).await?;
+        Ok(if left == ["neuron-shaper-trn1"] {
+            Ok(())
+        } else {
+            Err(format!("{left:?}\n{}", scenario.controller.log_tail()))
+        })
+    })
+    .await?;
+    for node in TRN2 {
+        settled(scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+        let handle = scenario.fleet.node(node)?;
+        handle.wait_for_allocatable(CORES, Some(128), SOON).await?;
+        assert_eq!(
+            setting(&handle)?.lines().last(),
+            Some("NEURON_LOGICAL_NC_CONFIG=1")
+        );
+    }
+    Ok(())
+}
+
+/// Operands, then shapers, then the resource itself.
+async fn everything_goes(scenario: &Scenario) -> Result<()> {
+    let cluster = &scenario.cluster;
+    edit(
+        cluster,
+        json!([{"op": "add", "path": "/spec/cohorts/0/neuron/logicalNeuronCore", "value": 2}]),
+    )
+    .await?;
+    one_after_the_other(scenario, Vendor::Neuron, &TRN2, CORES, 64).await?;
+    let intents = Api::<AcceleratorCluster>::all(cluster.admin());
+    intents
+        .delete(names::SINGLETON, &DeleteParams::default())
+        .await?;
+    wait_for("the AcceleratorCluster to be gone", SOON, async || {
+        let left = shapers(cluster).await?;
+        Ok(intents
+            .get_opt(names::SINGLETON)
+            .await?
+            .map_or(Ok(()), |_| {
+                Err(format!("{left:?}\n{}", scenario.controller.log_tail()))
+            }))
+    })
+    .await?;
+    assert!(
+        shapers(cluster).await?.is_empty(),
+        "the finalizer goes last"
+    );
+    Ok(())
+}
+
+/// Names of shapers' DaemonSets.
+async fn shapers(cluster: &TestCluster) -> Result<Vec<String>> {
+    let sets = Api::<DaemonSet>::namespaced(cluster.admin(), names::OPERAND_NAMESPACE)
+        .list(&ListParams::default().labels(&format!("{}=shaper", names::COMPONENT_LABEL)))
+        .await?;
+    Ok(sets.iter().map(DaemonSet::name_any).collect())
 }
 
 fn setting(node: &NodeHandle) -> Result<String> {
