@@ -3,14 +3,17 @@
 use std::path::PathBuf;
 
 use freehold_core::names::HOST_STATE_DIR;
-use freehold_core::report::VendorReport;
+use freehold_core::report::{MigProfileCount, VendorReport};
+use freehold_core::tenure::layout_in_force;
 use freehold_core::vendor::{PerVendor, Vendor};
 
 use crate::host::{Host, ReadError, inventory};
-use crate::interlock::{order, word};
+use crate::interlock::order::{self, Outcome};
+use crate::interlock::word;
 use crate::kubelet::{self, Usage, sockets};
 use crate::protocol::{Part, Reading, Request};
 use crate::shape;
+use crate::shape::order::{LayoutOrder, Moment};
 use crate::shape::told::Told;
 
 /// Most errors kept; a report takes five.
@@ -41,8 +44,8 @@ impl Witness {
         self.host.at(&state_path(vendor))
     }
 
-    /// Tries the orders about the word, reads the host, tries the orders about the geometry by what was read, and reads what the
-    /// shaper says to those.
+    /// Tries the orders about the word, reads the host and what the shaper says, and tries the orders about the geometry by all
+    /// that.
     #[must_use]
     pub fn observe(&self, request: &Request) -> Reading {
         let outcome_of = |vendor| {
@@ -62,8 +65,7 @@ impl Witness {
             neuron: part(Vendor::Neuron),
         };
         self.add_sockets(&mut parts, &mut errors);
-        self.order_layouts(&mut parts, request);
-        self.add_devices(&mut parts, &boot_id, &mut errors);
+        self.add_devices(&mut parts, request, &boot_id, &mut errors);
         let PerVendor { nvidia, neuron } = parts;
         let mut errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         errors.dedup();
@@ -103,20 +105,47 @@ impl Witness {
         }
     }
 
-    /// Leaves ordered layouts for the shaper. By now the part says whether anything is in use.
-    fn order_layouts(&self, parts: &mut PerVendor<Part>, request: &Request) {
-        for vendor in Vendor::ALL {
-            if let Some(order) = request.layouts.get(vendor) {
-                let part = parts.get_mut(vendor);
-                let directory = self.state_directory(vendor);
-                let idle = part.report.in_use.is_idle();
-                part.layout_order = Some(shape::order::obey(&directory, order, idle));
-            }
+    /// Leaves an ordered layout for the shaper, and the leave to make it anew where the shaper waits for that. By now the part
+    /// says whether anything is in use, and what the geometry is.
+    fn order_layout(
+        &self,
+        vendor: Vendor,
+        order: &LayoutOrder,
+        part: &VendorReport,
+        boot_id: &str,
+        told: &Told,
+    ) -> Outcome {
+        let directory = self.state_directory(vendor);
+        let is_met = order.layout.as_ref().is_some_and(|layout| {
+            !boot_id.is_empty() && layout_in_force(layout, part) && names_all(part)
+        });
+        let moment = if part.in_use.is_idle() {
+            Moment::Idle
+        } else if is_met {
+            Moment::Met(boot_id)
+        } else {
+            Moment::InUse
+        };
+        let outcome = shape::order::obey(&directory, order, moment);
+        let (Outcome::InForce, Moment::Idle, Some(used)) =
+            (&outcome, moment, told.awaits_leave(order.layout.as_ref()))
+        else {
+            return outcome;
+        };
+        match shape::order::give_leave(&directory, used) {
+            Ok(_) => outcome,
+            Err(error) => Outcome::Failed(error.to_string()),
         }
     }
 
-    fn add_devices(&self, parts: &mut PerVendor<Part>, boot_id: &str, errors: &mut Vec<ReadError>) {
-        let told = PerVendor::from_fn(|vendor| {
+    fn add_devices(
+        &self,
+        parts: &mut PerVendor<Part>,
+        request: &Request,
+        boot_id: &str,
+        errors: &mut Vec<ReadError>,
+    ) {
+        let mut told = PerVendor::from_fn(|vendor| {
             let directory = self.state_directory(vendor);
             Told::read(&directory, &state_path(vendor), boot_id, errors)
         });
@@ -127,12 +156,19 @@ impl Witness {
         });
         for vendor in Vendor::ALL {
             let (part, devices) = (parts.get_mut(vendor), devices.get(vendor));
+            let told = told.get_mut(vendor);
             part.present |= devices.any();
             part.report.pci_devices = devices.pci;
             part.report.inventory = devices.inventory.clone();
             part.report.layout = devices.layout.clone();
-            told.get(vendor).add_to(&mut part.report.layout);
+            told.add_geometry(&mut part.report.layout);
             part.report.instance_type.clone_from(&instance_type);
+            if let Some(order) = request.layouts.get(vendor) {
+                part.layout_order =
+                    Some(self.order_layout(vendor, order, &part.report, boot_id, told));
+                told.read_order(&self.state_directory(vendor));
+            }
+            part.report.layout.shaping = told.shaping();
         }
     }
 
@@ -165,6 +201,12 @@ impl Witness {
             Err(error) => doubt(parts, error),
         }
     }
+}
+
+/// Whether every MIG instance has its name: without names a geometry is told from another only by numbers.
+fn names_all(part: &VendorReport) -> bool {
+    let mut instances = part.layout.mig.values().flatten();
+    instances.all(|one| one.profile != MigProfileCount::UNKNOWN_PROFILE)
 }
 
 /// Host path of a vendor's lock and word.

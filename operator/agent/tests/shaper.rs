@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use freehold_agent::interlock::lock::Lock;
 use freehold_agent::interlock::order::Outcome;
 use freehold_agent::protocol::{Reading, Request};
 use freehold_agent::shape::order::LayoutOrder;
@@ -173,6 +174,36 @@ fn an_order_is_not_taken_while_a_pod_uses_the_devices() {
 }
 
 #[test]
+fn a_layout_that_is_there_anyhow_is_ordered_under_running_workloads_and_guarded_from_then_on() {
+    let node = Node::new();
+    node.tree.word("neuron", "device-plugin");
+    let shaper = node.shaper();
+    node.tree.dir("/var/lib/kubelet/pods/pod-a");
+    node.tree
+        .plugin_checkpoint(&[("pod-a", "aws.amazon.com/neuron")]);
+    assert_eq!(
+        node.order(Some(2), 1).neuron.layout_order,
+        Some(Outcome::InForce),
+        "2 is the family's default"
+    );
+    node.becomes(2, 1, ShapingOutcome::InForce);
+    // The operand restarts, into the version that waits for its layout.
+    let mut operand = node.operand();
+    eventually(|| node.runs(), || format!("{:?}", operand.said()));
+    operand.stops();
+    node.tree.file(SETTING, "NEURON_LOGICAL_NC_CONFIG=1\n");
+    node.becomes(2, 1, ShapingOutcome::Busy);
+    shaper.says("it is changed back once nothing is in use");
+    node.tree.remove("/var/lib/kubelet/pods/pod-a");
+    node.tree.plugin_checkpoint(&[]);
+    node.becomes(2, 1, ShapingOutcome::InForce);
+    assert_eq!(
+        std::fs::read_to_string(node.tree.at(SETTING)).unwrap(),
+        "NEURON_LOGICAL_NC_CONFIG=2\n"
+    );
+}
+
+#[test]
 fn an_operand_starts_when_its_layout_is_verified_and_not_before() {
     let node = Node::new();
     node.tree.word("neuron", "device-plugin");
@@ -208,6 +239,60 @@ fn under_a_living_operand_a_setting_changed_by_hand_is_told_and_left_and_afterwa
         std::fs::read_to_string(node.tree.at(SETTING)).unwrap(),
         "NEURON_LOGICAL_NC_CONFIG=1\n"
     );
+}
+
+#[test]
+fn a_killed_sidecar_takes_the_lock_of_its_running_operand_again_whatever_became_of_the_geometry() {
+    let node = Node::new();
+    node.tree.word("neuron", "device-plugin");
+    let _shaper = node.shaper();
+    node.order(Some(1), 1);
+    node.becomes(1, 1, ShapingOutcome::InForce);
+    let mut sidecar = node.operand();
+    eventually(|| node.runs(), || format!("{:?}", sidecar.said()));
+    node.tree.file(SETTING, "NEURON_LOGICAL_NC_CONFIG=2\n");
+    node.becomes(1, 1, ShapingOutcome::Busy);
+    // The pod holds a device, so that the lock alone stands between the shaper and the pod.
+    node.tree.dir("/var/lib/kubelet/pods/pod-a");
+    node.tree
+        .plugin_checkpoint(&[("pod-a", "aws.amazon.com/neuron")]);
+    for end in ["KILL", "TERM"] {
+        sidecar.signal(end);
+        sidecar.ends();
+        // Somebody else is quicker, for a while: whatever is said by then, the lock is wanted.
+        let rival = Lock::try_take(&node.tree.at(STATE)).unwrap();
+        sidecar = node.operand();
+        sidecar.says("another process of this node holds the lock of neuron");
+        assert!(!node.runs());
+        drop(rival);
+        sidecar.says("holding neuron for device-plugin");
+        eventually(|| node.runs(), || format!("{:?}", sidecar.said()));
+    }
+    assert_eq!(node.outcome(Some(1), 1), Some(ShapingOutcome::Busy));
+    // The next boot ends what was let in: its pod starts anew, and so does the wait.
+    sidecar.signal("KILL");
+    sidecar.ends();
+    node.tree
+        .file("/proc/sys/kernel/random/boot_id", "another-boot\n");
+    let rival = Lock::try_take(&node.tree.at(STATE)).unwrap();
+    let later = node.operand();
+    later.says("waiting: the node's shaper has not looked at the layout in this boot yet");
+    drop(rival);
+}
+
+#[test]
+fn an_operand_starts_where_the_layout_was_withdrawn_and_waits_where_none_was_ordered_yet() {
+    let node = Node::new();
+    node.tree.word("neuron", "device-plugin");
+    node.order(None, 1);
+    let mut operand = node.operand();
+    operand.says("waiting: no layout is ordered on this node yet");
+    operand.stops();
+    node.order(Some(1), 2);
+    let operand = node.operand();
+    operand.says("waiting: the node's shaper has not looked at the layout yet");
+    node.order(None, 3);
+    eventually(|| node.runs(), || format!("{:?}", operand.said()));
 }
 
 #[test]

@@ -96,16 +96,24 @@ impl Hold {
         let (vendor, directory) = (self.vendor.key(), self.directory.display());
         // Looked at before the lock is tried, so that pods of the wrong owner never stand in the way of those who may.
         self.has_word()?;
-        // Likewise for the geometry: the shaper needs the lock to make it.
-        self.is_shaped()?;
+        // Likewise for the geometry: the shaper needs the lock to make it. But an operand that was let in may be running, and
+        // its sidecar, started again, leaves the lock to nobody because of what became of the geometry since.
+        let boot_id = self.boot_id()?;
+        let may_run = boot_id
+            .as_deref()
+            .is_some_and(|boot_id| started::was_let_in(&self.mark, boot_id));
+        let boot_id = boot_id.filter(|_| !may_run);
+        self.is_shaped(boot_id.as_deref())?;
         let lock = Lock::try_take(&self.directory)
             .map_err(|error| {
                 format!("the lock of {vendor} in {directory} cannot be taken: {error}")
             })?
             .ok_or_else(|| format!("another process of this node holds the lock of {vendor}"))?;
         self.has_word()?;
-        self.is_shaped()?;
-        started::put(&self.mark)
+        self.is_shaped(boot_id.as_deref())?;
+        boot_id
+            .map_or(Ok(()), |boot_id| started::let_in(&self.mark, &boot_id))
+            .and_then(|()| started::put(&self.mark))
             .map_err(|error| format!("{} cannot be written: {error}", self.mark.display()))?;
         Ok(lock)
     }
@@ -127,10 +135,18 @@ impl Hold {
         self.has_word()
     }
 
-    fn is_shaped(&self) -> Result<(), String> {
-        self.shaped.as_deref().map_or(Ok(()), |boot_id_file| {
-            gate::verified(&self.directory, boot_id_file)
-        })
+    /// The present boot, where a layout must be verified in it.
+    fn boot_id(&self) -> Result<Option<String>, String> {
+        let read = |file: &PathBuf| {
+            std::fs::read_to_string(file)
+                .map(|text| text.trim().to_owned())
+                .map_err(|error| format!("the boot ID in {}: {error}", file.display()))
+        };
+        self.shaped.as_ref().map(read).transpose()
+    }
+
+    fn is_shaped(&self, boot_id: Option<&str>) -> Result<(), String> {
+        boot_id.map_or(Ok(()), |boot_id| gate::verified(&self.directory, boot_id))
     }
 
     fn has_word(&self) -> Result<(), String> {

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Makes the mark for this process.
 ///
@@ -56,6 +56,32 @@ pub fn is_valid(path: &Path) -> bool {
     pid.is_some_and(|pid| identity(pid).is_ok_and(|alive| alive == mark))
 }
 
+/// Beside the mark: that this pod's operand was let in, and in which boot. Never removed, and gone with the pod.
+fn entry(mark: &Path) -> PathBuf {
+    let mut name = mark.as_os_str().to_owned();
+    name.push(".entry");
+    name.into()
+}
+
+/// Notes that the operand of this pod may start in this boot, before it is let in.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn let_in(mark: &Path, boot_id: &str) -> io::Result<()> {
+    let entry = entry(mark);
+    if let Some(directory) = entry.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    fs::write(entry, boot_id)
+}
+
+/// Whether the operand of this pod was let in during this boot. It may be running since: a kubelet starts an ended sidecar
+/// again and leaves the containers beside it alone.
+#[must_use]
+pub fn was_let_in(mark: &Path, boot_id: &str) -> bool {
+    !boot_id.is_empty() && fs::read_to_string(entry(mark)).is_ok_and(|entry| entry == boot_id)
+}
+
 /// PID, start time in clock ticks since boot, and boot ID of a living process.
 fn identity(pid: u32) -> io::Result<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
@@ -86,6 +112,18 @@ mod tests {
         remove(&mark).unwrap();
         remove(&mark).unwrap();
         assert!(!is_valid(&mark));
+    }
+
+    #[test]
+    fn an_entry_holds_for_its_boot_and_outlives_the_mark() {
+        let root = tempfile::tempdir().unwrap();
+        let mark = root.path().join("run/held");
+        assert!(!was_let_in(&mark, "boot-1"));
+        let_in(&mark, "boot-1").unwrap();
+        put(&mark).unwrap();
+        remove(&mark).unwrap();
+        assert!(was_let_in(&mark, "boot-1"));
+        assert!(!was_let_in(&mark, "boot-2") && !was_let_in(&mark, ""));
     }
 
     #[test]

@@ -6,19 +6,19 @@ use freehold_core::report::ShapingOutcome;
 
 use super::{order, shaped};
 
-/// Whether the ordered layout is in force, verified in the present boot.
+/// Whether the ordered layout is in force, verified in the present boot. An order to leave the geometry as it is has nothing to
+/// be verified: the operand is of a cohort whose layout was just withdrawn here, and may be what its own claims wait for.
 ///
 /// # Errors
 /// What it waits for, in words.
-pub fn verified(directory: &Path, boot_id_file: &Path) -> Result<(), String> {
+pub fn verified(directory: &Path, boot_id: &str) -> Result<(), String> {
     let at = directory.display();
-    let boot_id = std::fs::read_to_string(boot_id_file)
-        .map_err(|error| format!("the boot ID in {}: {error}", boot_id_file.display()))?;
-    let boot_id = boot_id.trim();
     let order = order::read(directory)
         .map_err(|error| format!("the ordered layout in {at}: {error}"))?
-        .and_then(|order| order.layout)
         .ok_or_else(|| "no layout is ordered on this node yet".to_owned())?;
+    let Some(order) = order.layout else {
+        return Ok(());
+    };
     let shaped = shaped::read(directory)
         .map_err(|error| format!("what the shaper says in {at}: {error}"))?
         .ok_or_else(|| "the node's shaper has not looked at the layout yet".to_owned())?;

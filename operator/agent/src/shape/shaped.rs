@@ -39,10 +39,16 @@ pub struct Shaped {
     /// GPUs whose MIG mode is on, by minor number.
     #[serde(default)]
     pub mig_enabled: Vec<u32>,
+    /// The last leave under which the ordered layout was in force in this boot; see [`super::order`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used_leave: Option<u64>,
+    /// The geometry differs, and could be changed with another leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub awaits_leave: bool,
 }
 
 impl Shaped {
-    /// A statement about what an engine saw.
+    /// A statement about what an engine saw. Says nothing about leaves.
     #[must_use]
     pub fn new(boot_id: String, order: Option<LayoutOrder>, seen: Seen) -> Self {
         let Seen {
@@ -60,6 +66,8 @@ impl Shaped {
             boards,
             instances,
             mig_enabled,
+            used_leave: None,
+            awaits_leave: false,
         }
     }
 

@@ -5,12 +5,13 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use freehold_core::intent::Layout;
 use freehold_core::report::{Shaping, ShapingOutcome};
 use freehold_core::vendor::Vendor;
 use tokio::time::Instant;
 
 use super::engine::{Engine, Seen};
-use super::order::{self, LayoutOrder};
+use super::order::{self, Taken};
 use super::shaped::{self, Shaped};
 use super::watch::Stamp;
 use crate::host::Host;
@@ -120,58 +121,106 @@ impl Shaper {
     /// Looks, shapes if that is worth it and allowed, and writes what came of it.
     fn round(&mut self) -> Result<Shaping, RoundError> {
         let boot_id = self.host.boot_id()?;
-        let order = order::read(&self.directory)
+        let taken = order::read_taken(&self.directory)
             .map_err(|error| RoundError::Order(self.directory.clone(), error))?;
-        let wanted = order.as_ref().and_then(|order| order.layout.clone());
-        let seen = self.engine.look(wanted.as_ref());
-        let (Some(wanted), ShapingOutcome::Working) = (wanted, seen.shaping.outcome) else {
-            return self.tell(&boot_id, order, seen);
+        // One that cannot be read is no reason to keep silent.
+        let said = shaped::read(&self.directory).ok().flatten();
+        let round = Round {
+            boot_id,
+            said,
+            taken,
         };
+        let seen = self.engine.look(round.wanted());
+        let (Some(taken), Some(wanted), ShapingOutcome::Working) =
+            (round.taken.as_ref(), round.wanted(), seen.shaping.outcome)
+        else {
+            return self.tell(&round, seen, false);
+        };
+        let may_change = taken.may_change(&round.boot_id, round.used_leave());
         let lock = match Lock::try_take(&self.directory) {
-            Ok(Some(lock)) => lock,
+            Ok(Some(lock)) if may_change => lock,
+            Ok(Some(_)) => {
+                let why =
+                    "it was as ordered in this boot: it is changed back once nothing is in use";
+                let seen = differing(seen, ShapingOutcome::Busy, why);
+                return self.tell(&round, seen, true);
+            }
             Ok(None) => {
                 let why = "an operand of this node holds the lock";
                 let seen = differing(seen, ShapingOutcome::Busy, why);
-                return self.tell(&boot_id, order, seen);
+                return self.tell(&round, seen, !may_change);
             }
             Err(error) => {
                 let why = format!("the lock in {}: {error}", self.directory.display());
                 let seen = differing(seen, ShapingOutcome::Failed, &why);
-                return self.tell(&boot_id, order, seen);
+                return self.tell(&round, seen, false);
             }
         };
         // Said before the first change: whatever becomes of this process, nobody takes the geometry for verified then. Where as
         // much is said already, a retry is no news.
-        let said = shaped::read(&self.directory).ok().flatten();
-        let is_said = said.is_some_and(|said| {
-            said.boot_id == boot_id
-                && said.order == order
-                && said.shaping.outcome != ShapingOutcome::InForce
-        });
-        if !is_said {
-            self.tell(&boot_id, order.clone(), seen)?;
+        if !round.is_denied() {
+            self.tell(&round, seen, false)?;
         }
-        let seen = self.engine.shape(&wanted);
-        let told = self.tell(&boot_id, order, seen);
+        let seen = self.engine.shape(wanted);
+        let told = self.tell(&round, seen, false);
         // Held until here: an operand that starts now finds what was told.
         drop(lock);
         told
     }
 
     /// Writes what was found, if that is news.
-    fn tell(
-        &self,
-        boot_id: &str,
-        order: Option<LayoutOrder>,
-        seen: Seen,
-    ) -> Result<Shaping, RoundError> {
-        let shaped = Shaped::new(boot_id.to_owned(), order, seen);
-        // One that cannot be read is no reason to keep silent.
-        if shaped::read(&self.directory).ok().flatten().as_ref() != Some(&shaped) {
+    fn tell(&self, round: &Round, seen: Seen, awaits_leave: bool) -> Result<Shaping, RoundError> {
+        let leave = round.taken.as_ref().map(|taken| taken.leave);
+        let used_leave = leave
+            .filter(|_| seen.is_in_force())
+            .or_else(|| round.used_leave());
+        let order = round.taken.as_ref().map(|taken| taken.order.clone());
+        let shaped = Shaped {
+            used_leave,
+            awaits_leave,
+            ..Shaped::new(round.boot_id.clone(), order, seen)
+        };
+        let said = shaped::read(&self.directory).ok().flatten();
+        if said.as_ref() != Some(&shaped) {
             shaped::write(&self.directory, &shaped)
                 .map_err(|error| RoundError::Write(self.directory.clone(), error))?;
         }
         Ok(shaped.shaping)
+    }
+}
+
+/// What a round begins with.
+#[derive(Debug)]
+struct Round {
+    boot_id: String,
+    /// What was said last.
+    said: Option<Shaped>,
+    taken: Option<Taken>,
+}
+
+impl Round {
+    fn wanted(&self) -> Option<&Layout> {
+        self.taken.as_ref()?.order.layout.as_ref()
+    }
+
+    /// What was said in this boot.
+    fn said(&self) -> Option<&Shaped> {
+        self.said
+            .as_ref()
+            .filter(|said| said.boot_id == self.boot_id)
+    }
+
+    /// The leave under which an ordered layout was in force in this boot.
+    fn used_leave(&self) -> Option<u64> {
+        self.said()?.used_leave
+    }
+
+    /// Whether it is said that this order is not in force.
+    fn is_denied(&self) -> bool {
+        let order = self.taken.as_ref().map(|taken| &taken.order);
+        self.said().is_some_and(|said| {
+            said.order.as_ref() == order && said.shaping.outcome != ShapingOutcome::InForce
+        })
     }
 }
 
@@ -254,9 +303,7 @@ mod tests {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    use freehold_core::intent::Layout;
-
-    use super::super::order::obey;
+    use super::super::order::{LayoutOrder, Moment, give_leave, obey};
     use super::*;
 
     /// Devices of which only a number is known: the setting in force.
@@ -360,7 +407,7 @@ mod tests {
                 layout: Some(Layout::LogicalNeuronCore(lnc)),
             };
             assert_eq!(
-                obey(&self.directory(), &order, true),
+                obey(&self.directory(), &order, Moment::Idle),
                 crate::interlock::order::Outcome::InForce
             );
         }
@@ -438,6 +485,45 @@ mod tests {
             stage.shaper().round().unwrap().outcome,
             ShapingOutcome::InForce
         );
+    }
+
+    #[test]
+    fn what_was_in_force_is_changed_back_only_with_another_leave_and_after_a_boot_without() {
+        let stage = Stage::new();
+        stage.order(1, 1);
+        let mut shaper = stage.shaper();
+        assert_eq!(shaper.round().unwrap().outcome, ShapingOutcome::InForce);
+        // By hand, and then the operand ends: its workloads do not.
+        stage.devices.borrow_mut().setting = 2;
+        let operand = Lock::try_take(&stage.directory()).unwrap();
+        assert_eq!(shaper.round().unwrap().outcome, ShapingOutcome::Busy);
+        drop(operand);
+        stage.order(1, 2);
+        for mut shaper in [shaper, stage.shaper()] {
+            assert_eq!(shaper.round().unwrap().outcome, ShapingOutcome::Busy);
+        }
+        let said = stage.said();
+        assert!(said.awaits_leave && stage.devices.borrow().shapes == 1);
+        assert!(give_leave(&stage.directory(), said.used_leave.unwrap()).unwrap());
+        let shaping = stage.shaper().round().unwrap();
+        assert_eq!(shaping.outcome, ShapingOutcome::InForce);
+        assert!(!stage.said().awaits_leave);
+        stage.boot("boot-2");
+        stage.devices.borrow_mut().setting = 2;
+        let shaping = stage.shaper().round().unwrap();
+        assert_eq!(shaping.outcome, ShapingOutcome::InForce);
+    }
+
+    #[test]
+    fn a_change_that_failed_is_tried_again_with_the_same_leave() {
+        let stage = Stage::new();
+        stage.devices.borrow_mut().refuse = Some(ShapingOutcome::Failed);
+        stage.order(1, 1);
+        for shapes in 1..=2 {
+            let shaping = stage.shaper().round().unwrap();
+            assert_eq!(shaping.outcome, ShapingOutcome::Failed);
+            assert_eq!(stage.devices.borrow().shapes, shapes);
+        }
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use freehold_core::intent::Layout;
 use freehold_core::report::{LayoutReport, Shaping, ShapingOutcome};
 
 use super::order::{self, LAYOUT_FILE, LayoutOrder};
@@ -56,9 +57,23 @@ impl Told {
         }
     }
 
+    /// Reads the order again: another may have been taken meanwhile. One that cannot be read was named before.
+    pub fn read_order(&mut self, directory: &Path) {
+        if let Ok(order) = order::read(directory) {
+            self.order = order;
+        }
+    }
+
+    /// The leave that the shaper has used up, if it needs another one for this layout in this boot.
+    #[must_use]
+    pub fn awaits_leave(&self, layout: Option<&Layout>) -> Option<u64> {
+        let shaped = self.shaped.as_ref().filter(|_| self.this_boot)?;
+        (shaped.awaits_leave && layout.is_some() && shaped.layout() == layout)
+            .then(|| shaped.used_leave.unwrap_or_default())
+    }
+
     /// Adds to the geometry read from the host what only the shaper knows.
-    pub fn add_to(&self, layout: &mut LayoutReport) {
-        layout.shaping = self.shaping();
+    pub fn add_geometry(&self, layout: &mut LayoutReport) {
         let Some(shaped) = &self.shaped else { return };
         // The table belongs to board and driver, and is as good as new after most reboots. What is made of it is looked at again
         // by the shaper.
@@ -74,7 +89,8 @@ impl Told {
     }
 
     /// Where the shaper stands; `None` where there never was one and nothing is ordered.
-    fn shaping(&self) -> Option<Shaping> {
+    #[must_use]
+    pub fn shaping(&self) -> Option<Shaping> {
         let ordered = self.order.as_ref().and_then(|order| order.layout.as_ref());
         let waiting = |message: &str| {
             Some(Shaping {
@@ -108,7 +124,6 @@ impl Told {
 #[cfg(test)]
 mod tests {
     use freehold_core::geometry::{Board, Profile};
-    use freehold_core::intent::Layout;
 
     use super::super::engine::Seen;
     use super::*;
@@ -160,9 +175,8 @@ mod tests {
         let mut errors = Vec::new();
         let told = Told::read(root.path(), "/s", "boot-2", &mut errors);
         assert!(errors.is_empty(), "{errors:?}");
-        let mut layout = LayoutReport::default();
-        told.add_to(&mut layout);
-        (told, layout.shaping)
+        let shaping = told.shaping();
+        (told, shaping)
     }
 
     #[test]
@@ -197,7 +211,7 @@ mod tests {
         assert_eq!(shaping.outcome, ShapingOutcome::Busy);
         assert_eq!(shaping.message.unwrap().len(), 256);
         let mut layout = LayoutReport::default();
-        told.add_to(&mut layout);
+        told.add_geometry(&mut layout);
         assert_eq!((layout.boards.len(), layout.mig_enabled_gpus), (2, 2));
         assert!(layout.boards.iter().all(|board| board.profiles.len() == 16));
     }
@@ -210,7 +224,7 @@ mod tests {
         let (before, _) = told(Some(&order(1)), Some(&said("boot-1", 1)));
         assert_eq!(before.profiles().name(instance), None);
         let mut layout = LayoutReport::default();
-        before.add_to(&mut layout);
+        before.add_geometry(&mut layout);
         assert_eq!((layout.boards.len(), layout.mig_enabled_gpus), (2, 0));
     }
 

@@ -62,7 +62,7 @@ fn identity(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::{LayoutOrder, obey};
+    use super::super::order::{LayoutOrder, Moment, obey};
     use super::*;
 
     #[test]
@@ -79,7 +79,7 @@ mod tests {
             layout: Some(freehold_core::intent::Layout::Mig(Vec::new())),
         };
         assert_eq!(
-            obey(&state, &order, true),
+            obey(&state, &order, Moment::Idle),
             crate::interlock::order::Outcome::InForce
         );
         let ordered = stamp();

@@ -1,7 +1,7 @@
 //! The real shaper, killed after each call of a change.
 
 use freehold_agent::interlock::order::Outcome;
-use freehold_agent::shape::order::{LayoutOrder, obey};
+use freehold_agent::shape::order::{LayoutOrder, Moment, obey};
 use freehold_core::intent::Layout;
 use freehold_fake_nvml::{Board, KILL_VARIABLE};
 
@@ -39,7 +39,10 @@ fn order(node: &Node, layout: &Layout) {
         generation: 1,
         layout: Some(layout.clone()),
     };
-    assert_eq!(obey(&node.directory(), &order, true), Outcome::InForce);
+    assert_eq!(
+        obey(&node.directory(), &order, Moment::Idle),
+        Outcome::InForce
+    );
 }
 
 /// Seven instances and nothing on record.

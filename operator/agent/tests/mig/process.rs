@@ -129,15 +129,21 @@ fn an_order_is_carried_out_once_no_operand_is_alive_and_again_after_a_reboot() {
     let layout = host.tells(ShapingOutcome::InForce).nvidia.report.layout;
     assert!(layout.mig.values().all(|gpu| *gpu == seven), "{layout:?}");
 
-    // Somebody destroys an instance by hand: seen, and repaired under the lock.
+    // Somebody destroys an instance by hand while a pod is on another: seen, and repaired once that has ended.
+    node.tree.dir("/var/lib/kubelet/pods/pod-a");
+    node.tree
+        .plugin_checkpoint(&[("pod-a", "nvidia.com/mig-1g.10gb")]);
     node.writes();
     node.fake
         .change_gpu(0, |gpu| gpu.instances.pop().map(|_| ()))
         .unwrap();
-    eventually(
-        || node.fake.instances(0).unwrap().len() == 7,
-        || "the seventh again".to_owned(),
-    );
+    host.tells(ShapingOutcome::Busy);
+    assert_eq!(host.seven().nvidia.report.in_use.device_plugin, 1);
+    node.rests();
+    node.tree.remove("/var/lib/kubelet/pods/pod-a");
+    node.tree.plugin_checkpoint(&[]);
+    host.tells(ShapingOutcome::InForce);
+    assert_eq!(node.fake.instances(0).unwrap().len(), 7);
     let repairs = node.writes();
     assert_eq!(
         repairs.len(),
