@@ -13,6 +13,7 @@ mod neuron;
 mod node;
 mod nvidia;
 pub mod plan;
+pub mod served;
 mod size;
 mod status;
 

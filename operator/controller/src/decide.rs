@@ -206,14 +206,14 @@ impl Pass<'_> {
                     "allocatable {} without an operand pod of Freehold",
                     advertised.join(", ")
                 );
-                found.push(self.suspect(vendor, Owner::DevicePlugin, evidence));
+                found.push(self.suspect(node, vendor, Owner::DevicePlugin, evidence));
             }
             if let Some(sockets) = report
                 .map(|report| &report.plugin_sockets)
                 .filter(|sockets| !sockets.is_empty())
             {
                 let evidence = format!("kubelet device-plugin sockets {}", sockets.join(", "));
-                found.push(self.suspect(vendor, Owner::DevicePlugin, evidence));
+                found.push(self.suspect(node, vendor, Owner::DevicePlugin, evidence));
             }
         }
         if foreign(Owner::Dra) {
@@ -224,14 +224,14 @@ impl Pass<'_> {
                     slices.count,
                     vendor.dra_driver()
                 );
-                found.push(self.suspect(vendor, Owner::Dra, evidence));
+                found.push(self.suspect(node, vendor, Owner::Dra, evidence));
             }
             if report.is_some_and(|report| report.dra_registered) {
                 let evidence = format!(
                     "a kubelet registration of DRA driver {}",
                     vendor.dra_driver()
                 );
-                found.push(self.suspect(vendor, Owner::Dra, evidence));
+                found.push(self.suspect(node, vendor, Owner::Dra, evidence));
             }
         }
         if vendor == Vendor::Nvidia {
@@ -280,13 +280,20 @@ impl Pass<'_> {
         found
     }
 
-    /// Who it probably is: DaemonSets that look like the vendor's plugin, by image and host path.
-    fn suspect(&self, vendor: Vendor, owner: Owner, evidence: String) -> ForeignOwner {
+    /// Who it probably is: DaemonSets that look like the vendor's plugin, by image and host path, and can reach this node.
+    fn suspect(
+        &self,
+        node: &NodeEntry,
+        vendor: Vendor,
+        owner: Owner,
+        evidence: String,
+    ) -> ForeignOwner {
         let mut names: Vec<&str> = self
             .world
             .daemon_sets
             .iter()
             .filter(|(_, entry)| entry.foreign == Some((vendor, owner)))
+            .filter(|(_, entry)| entry.reach.reaches(&node.view.name, &node.view.labels))
             .map(|(_, entry)| entry.name.as_str())
             .collect();
         names.sort_unstable();

@@ -49,6 +49,10 @@ pub const APPLIED_ANNOTATION: &str = "freehold.dev/applied";
 /// Annotation on the `AcceleratorCluster` by which a person confirms a mass change: `<generation>/<nodes>`.
 pub const CONFIRM_ANNOTATION: &str = "freehold.dev/confirm-release";
 
+/// Node annotations in which the Neuron scheduler extension, which is part of the device plugin's ownership, books devices and
+/// cores. They go stale when the plugin leaves, and the documented remedy is to remove both.
+pub const NEURON_USAGE_ANNOTATIONS: [&str; 2] = ["NEURON_DEV_USAGE_MAP", "NEURON_CORE_USAGE_MAP"];
+
 /// Directory on the host that holds locks and owner words.
 pub const HOST_STATE_DIR: &str = "/var/lib/freehold";
 

@@ -56,6 +56,7 @@ pub async fn host_plugin(case: Case<'_>) -> Result<()> {
     let tenure = case
         .blocked(
             Reason::HostPluginActive,
+            // Not DaemonSet unrelated/pools-elsewhere, which does not reach this node.
             &["nvidia.com/gpu=8", "look at the host"],
         )
         .await?;

@@ -2,6 +2,7 @@
 //! goes on by itself when they are gone. Real controller, real agents, a real control plane.
 
 mod contention;
+mod definitions;
 #[path = "../fault/mod.rs"]
 mod fault;
 mod found;
@@ -98,6 +99,30 @@ spec:
       volumes: [{name: plugins, hostPath: {path: /var/lib/kubelet/device-plugins}}]
 ";
 
+/// The same image on nodes that are not here: it stays for the whole test and is blamed on no node that it cannot reach.
+const ELSEWHERE: &str = r"
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {name: pools-elsewhere, namespace: unrelated}
+spec:
+  selector: {matchLabels: {app: pools-elsewhere}}
+  template:
+    metadata: {labels: {app: pools-elsewhere}}
+    spec:
+      affinity:
+        nodeAffinity:
+          requiredDuringSchedulingIgnoredDuringExecution:
+            nodeSelectorTerms:
+            - matchExpressions: [{key: site.example.com/hall, operator: In, values: ['7']}]
+      tolerations: [{operator: Exists}]
+      containers:
+      - name: loader
+        image: registry.example.com/nvidia/k8s-device-plugin:v0.14.5
+        command: [nvidia-device-plugin]
+        volumeMounts: [{name: plugins, mountPath: /var/lib/kubelet/device-plugins}]
+      volumes: [{name: plugins, hostPath: {path: /var/lib/kubelet/device-plugins}}]
+";
+
 /// Carries our label, copied by somebody, and no owner.
 const TAKEN: &str = r"
 apiVersion: apps/v1
@@ -129,6 +154,7 @@ async fn other_parties_are_found_by_evidence_and_nothing_of_theirs_is_touched() 
 
     // Before Freehold is told anything: what each case finds there.
     cluster.apply_yaml(WEIGHTS_LOADER).await?;
+    cluster.apply_yaml(ELSEWHERE).await?;
     cluster.apply_yaml(TAKEN).await?;
     fleet
         .node("plugin-elsewhere")?
@@ -215,6 +241,7 @@ async fn other_parties_are_found_by_evidence_and_nothing_of_theirs_is_touched() 
     ] {
         a_rival_operator_is_a_conflict(&scenario, kind, plural, version).await?;
     }
+    definitions::outdated(case("lost-advert")).await?;
     silent_kubelets_lose_nothing(&scenario).await?;
     // The labels that were changed by hand may look like a deselection to the monitor; nothing else may be wrong.
     let verdict = scenario.end().await?;

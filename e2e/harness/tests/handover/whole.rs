@@ -14,7 +14,7 @@ use freehold_e2e::workload::{self, Devices};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaimTemplate};
-use kube::api::{Api, DeleteParams, ListParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Resource, ResourceExt as _};
 use serde_json::json;
 
@@ -133,6 +133,13 @@ async fn hand_over_trainium(scenario: &Scenario, from: Owner, to: Owner) -> Resu
     let devices = if from == Owner::Dra { TRN_CLAIM } else { TRN };
     workload::start(&client, "job-trn", devices, Some("trn-1")).await?;
     workload::wait_until_running(&client, "job-trn").await?;
+    // What the Neuron scheduler extension books beside the device plugin, and somebody else's note.
+    let annotations = json!({"NEURON_DEV_USAGE_MAP": "0:1", "NEURON_CORE_USAGE_MAP": "0:1,1:1", "site.example.com/rack": "4"});
+    let nodes = Api::<Node>::all(client.clone());
+    let booked = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+    nodes
+        .patch("trn-1", &PatchParams::default(), &booked)
+        .await?;
     let mark = cluster.audit().mark().await?;
     give_to(cluster, 1, to).await?;
     let drains = |tenure: &freehold_api::TenureStatus| {
@@ -143,6 +150,17 @@ async fn hand_over_trainium(scenario: &Scenario, from: Owner, to: Owner) -> Resu
         .await?;
     workload::finish(&client, "job-trn").await?;
     settled(scenario, &[("trn-1", Vendor::Neuron, to)]).await?;
+    let left = nodes.get("trn-1").await?.metadata.annotations;
+    let left = |key: &str| {
+        left.as_ref()
+            .is_some_and(|annotations| annotations.contains_key(key))
+    };
+    let stale = freehold_core::names::NEURON_USAGE_ANNOTATIONS;
+    assert_eq!(
+        (stale.map(left), left("site.example.com/rack")),
+        ([from == Owner::Dra; 2], true),
+        "what was booked goes with the device plugin, and nothing else does"
+    );
     report(cluster, mark, &format!("Neuron {from} to {to}"), &["trn-1"]).await
 }
 

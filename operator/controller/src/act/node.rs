@@ -48,6 +48,7 @@ impl NodeAct {
 
     async fn node(&self, client: &Client, write: &NodeWrite) -> Result<Written, WriteError> {
         let mut labels = Map::new();
+        let mut annotations = Map::new();
         let mut taints = None;
         match write {
             NodeWrite::Fence { term } => {
@@ -71,6 +72,13 @@ impl NodeAct {
             NodeWrite::Revoke => {
                 labels.insert(names::owner_label(self.vendor), Value::Null);
                 labels.insert(names::cohort_label(self.vendor), Value::Null);
+                // Nobody asks the device plugin for devices here any more: what its scheduler booked goes with it.
+                if self.vendor == Vendor::Neuron
+                    && self.node.owner(self.vendor) == Some(Ok(Owner::DevicePlugin))
+                {
+                    let booked = names::NEURON_USAGE_ANNOTATIONS;
+                    annotations.extend(booked.map(|key| (key.to_owned(), Value::Null)));
+                }
                 if let Some(alias) = self.own_alias() {
                     // One value for a node: the other vendor's owner, should there be one.
                     let other = self.node.owner(self.other_vendor()).and_then(Result::ok);
@@ -87,6 +95,11 @@ impl NodeAct {
         }
         let mut patch =
             json!({"metadata": {"resourceVersion": self.node.resource_version, "labels": labels}});
+        if !annotations.is_empty()
+            && let Some(Value::Object(metadata)) = patch.get_mut("metadata")
+        {
+            metadata.insert("annotations".into(), Value::Object(annotations));
+        }
         if let (Some(taints), Some(patch)) = (taints, patch.as_object_mut()) {
             // A merge patch replaces the whole list; the resourceVersion makes sure that it is the list that was read.
             patch.insert("spec".into(), json!({"taints": taints}));

@@ -6,6 +6,7 @@
 
 mod answers;
 mod claims;
+mod definitions;
 mod given_up;
 mod haste;
 mod keep;
@@ -36,6 +37,7 @@ use crate::serve::Readiness;
 use crate::wanted::Wanted;
 use answers::Reply;
 use claims::Claimer;
+use definitions::Definitions;
 use keep::Keeper;
 use nodes::NodeState;
 use pace::Pacer;
@@ -71,6 +73,7 @@ pub(crate) struct Engine {
     keeper: Keeper,
     teller: Teller,
     claimer: Claimer,
+    definitions: Definitions,
     server_version: String,
     dra_api: bool,
     next_discovery: Option<Instant>,
@@ -140,6 +143,7 @@ impl Engine {
             keeper: Keeper::default(),
             teller: Teller::default(),
             claimer: Claimer::default(),
+            definitions: Definitions::default(),
             server_version,
             dra_api,
         })
@@ -176,6 +180,7 @@ impl Engine {
                 self.take_reply(reply);
             }
             self.rediscover(now).await;
+            self.check_definitions(now).await;
             self.look(now);
         }
     }
@@ -187,6 +192,11 @@ impl Engine {
                 .get_or_create(&KindLabel { kind })
                 .inc();
             tracing::warn!(kind, error, "watch failed; it starts again by itself");
+        }
+        if let Event::Crd(crate::observe::store::Change::Applied(name, _)) = &event
+            && crate::observe::definitions::is_ours(name)
+        {
+            self.definitions.changed();
         }
         if matches!(event, Event::Cluster(_)) {
             // The confirmation of a mass change is an annotation.
@@ -212,14 +222,19 @@ impl Engine {
 
     /// When something is due without any change.
     fn alarm(&self) -> Option<Instant> {
+        let looks = [self.next_discovery, self.definitions.due()];
         // Only a replica that acts takes up what is due; for another it would stay due for ever.
         if !self.acts() {
-            return self.next_discovery;
+            return looks.into_iter().flatten().min();
+        }
+        if !self.definitions.suffice() {
+            return [self.teller.due()].into_iter().chain(looks).flatten().min();
         }
         let timer = self.timers.first().map(|(at, _)| *at);
         [
             timer,
             self.next_discovery,
+            self.definitions.due(),
             self.pacer.due(),
             self.keeper.due(),
             self.teller.due(),
@@ -239,6 +254,10 @@ impl Engine {
         self.readiness.set(self.world.synced(self.dra_api));
         self.judge_marks();
         if !self.acts() {
+            return;
+        }
+        if !self.definitions.suffice() {
+            self.tell_cluster(now);
             return;
         }
         while let Some((at, name)) = self.timers.first().cloned() {
@@ -284,7 +303,10 @@ impl Engine {
         self.world.dirty.all_nodes = true;
         self.world.dirty.objects = true;
         let keys = LabelKeys::new(
-            self.wanted.iter().flat_map(|wanted| wanted.label_keys()),
+            self.wanted
+                .iter()
+                .flat_map(|wanted| wanted.label_keys())
+                .chain(self.world.reach_keys()),
             self.owner_alias().as_deref(),
         );
         if !self

@@ -178,6 +178,14 @@ impl Engine {
                 publish::cluster::status(cluster, &wanted.intent, summary, Timestamp::now())
             }
         };
+        if let (Some((outdated, since_s)), None) = (&self.definitions.outdated, &wanted.problems) {
+            // Nobody was looked at: what is said of nodes stays as it was, and why is said before everything else.
+            let before = cluster.status.clone().unwrap_or_default();
+            let blockers = [(outdated.clone(), *since_s)];
+            let summary = summary::summarize(&wanted.intent, outcomes, &blockers, true);
+            status = publish::cluster::status(cluster, &wanted.intent, summary, Timestamp::now());
+            (status.nodes, status.cohorts) = (before.nodes, before.cohorts);
+        }
         status.starting = self.open_claims(cluster).map(starting).collect();
         status
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freehold_core::assign::NodeView;
+use freehold_core::assign::{NodeView, Reach};
 use freehold_core::catalogue;
 use freehold_core::intent::Taint;
 use freehold_core::names;
@@ -11,6 +11,7 @@ use freehold_core::vendor::{Owner, Vendor};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 
 use super::marks::TAINTS;
+use super::reach::reach;
 use super::slim::{SlimDaemonSet, SlimNode, SlimPod, SlimSlice, SlimTaint};
 
 /// A Node.
@@ -299,6 +300,8 @@ pub(crate) struct DaemonSetEntry {
     pub(crate) name: String,
     /// The vendor and owner kind that somebody else's DaemonSet looks like.
     pub(crate) foreign: Option<(Vendor, Owner)>,
+    /// The nodes that such a one can reach.
+    pub(crate) reach: Reach,
     /// Set for objects that carry our label.
     pub(crate) managed: Option<Managed>,
     /// Kubelet root directory that an operand of ours was rendered for.
@@ -322,6 +325,7 @@ impl DaemonSetEntry {
             return Some(Self {
                 name,
                 foreign: None,
+                reach: Reach::default(),
                 managed: Some(managed),
                 kubelet_root,
             });
@@ -330,6 +334,7 @@ impl DaemonSetEntry {
         Some(Self {
             name,
             foreign: Some(foreign),
+            reach: reach(&daemon_set.spec.template.spec),
             managed: None,
             kubelet_root: None,
         })

@@ -84,6 +84,7 @@ pub(crate) struct SlimPodSpec {
     pub(crate) volumes: Vec<SlimVolume>,
     pub(crate) resource_claims: Vec<SlimPodClaim>,
     pub(crate) affinity: SlimAffinity,
+    pub(crate) node_selector: BTreeMap<String, String>,
 }
 
 impl SlimPodSpec {
@@ -130,13 +131,15 @@ pub(crate) struct SlimNodeSelector {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct SlimNodeSelectorTerm {
-    pub(crate) match_fields: Vec<SlimFieldRequirement>,
+    pub(crate) match_expressions: Vec<SlimRequirement>,
+    pub(crate) match_fields: Vec<SlimRequirement>,
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct SlimFieldRequirement {
+pub(crate) struct SlimRequirement {
     pub(crate) key: String,
+    pub(crate) operator: String,
     pub(crate) values: Vec<String>,
 }
 

@@ -178,6 +178,10 @@ impl World {
                         entry.and_then(|entry| entry.kubelet_root.clone())
                     };
                     self.dirty.all_nodes |= foreign(previous.as_ref()) != foreign(current);
+                    // Whom it can reach is told by labels that may not be kept yet.
+                    let reach =
+                        |entry: Option<&DaemonSetEntry>| entry.map(|entry| entry.reach.clone());
+                    self.dirty.watches |= reach(previous.as_ref()) != reach(current);
                     // The agents are rendered with every kubelet root that an operand was rendered for.
                     self.dirty.watches |= root(previous.as_ref()) != root(current);
                     self.dirty.objects = true;
@@ -262,6 +266,13 @@ impl World {
             (name, count).hash(&mut hasher);
         }
         hasher.finish()
+    }
+
+    /// Label keys that tell which nodes foreign DaemonSets reach.
+    pub(crate) fn reach_keys(&self) -> impl Iterator<Item = String> {
+        self.daemon_sets
+            .iter()
+            .flat_map(|(_, entry)| entry.reach.keys().map(str::to_owned))
     }
 
     /// The one resource there is.

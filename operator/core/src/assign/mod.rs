@@ -11,11 +11,14 @@
 
 mod fit;
 mod mig;
+mod reach;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use reach::{Reach, ReachTerm};
 
 use crate::blocker::{Blocker, Reason};
 use crate::catalogue;
