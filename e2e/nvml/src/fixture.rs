@@ -191,9 +191,21 @@ impl FakeNvml {
     /// # Errors
     /// As [`FakeNvml::change`].
     pub fn fail_times(&self, function: &str, after: u64, times: u64, code: u32) -> io::Result<()> {
+        self.script(Some(function), after, times, code)
+    }
+
+    /// Lets one call fail, whichever it is, after so many that do not.
+    ///
+    /// # Errors
+    /// As [`FakeNvml::change`].
+    pub fn fail_any(&self, after: u64, code: u32) -> io::Result<()> {
+        self.script(None, after, 1, code)
+    }
+
+    fn script(&self, function: Option<&str>, after: u64, times: u64, code: u32) -> io::Result<()> {
         self.change(|state| {
             state.faults.push(Fault {
-                function: function.to_owned(),
+                function: function.map(str::to_owned),
                 after,
                 times,
                 code,

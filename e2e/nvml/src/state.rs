@@ -119,8 +119,8 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Fault {
-    /// Name of the C function.
-    pub function: String,
+    /// Name of the C function; `None` for whichever is called.
+    pub function: Option<String>,
     /// Calls that succeed first.
     pub after: u64,
     /// Calls that fail then.

@@ -85,10 +85,12 @@ fn state_file() -> Option<PathBuf> {
 
 /// The code that this call is to answer, if it is to fail.
 fn scripted(state: &mut State, function: &str) -> Option<u32> {
-    let fault = state
-        .faults
-        .iter_mut()
-        .find(|fault| fault.function == function && fault.times > 0)?;
+    let fault = state.faults.iter_mut().find(|fault| {
+        fault
+            .function
+            .as_deref()
+            .is_none_or(|name| name == function)
+    })?;
     if fault.after > 0 {
         fault.after -= 1;
         return None;

@@ -199,3 +199,59 @@ fn a_mode_that_the_driver_refuses_outright_is_a_failure() {
     let gpu = &node.fake.state().unwrap().gpus[0];
     assert!(!gpu.mig && !gpu.pending);
 }
+
+#[test]
+fn a_failure_of_any_single_call_ends_in_the_wanted_layout_or_the_old_one() {
+    let before: [(u32, u32); 2] = [(9, 0), (9, 4)];
+    let old: [(&str, u32); 2] = [("3g.40gb", 0), ("3g.40gb", 4)];
+    let goal: [(&str, u32); 2] = [("4g.40gb", 0), ("3g.40gb", 4)];
+    let layout = all(&[("4g.40gb", 1), ("3g.40gb", 1)]);
+    let mut node = Node::new(&[Board::H100]);
+    node.fake.carve(0, &before).unwrap();
+    let calls = node.fake.calls().unwrap();
+    assert!(node.shape(&layout).is_in_force());
+    let calls = node.fake.calls().unwrap() - calls;
+
+    let (mut wanted, mut restored) = (0, 0);
+    for call in 0..calls {
+        // "Somebody uses it", or an answer that means nothing.
+        let code = if call % 2 == 0 { 19 } else { 999 };
+        node.fake
+            .change_gpu(0, |gpu| gpu.instances.clear())
+            .unwrap();
+        node.fake.carve(0, &before).unwrap();
+        node.fake.fail_any(call, code).unwrap();
+        let seen = node.shape(&layout);
+        node.fake
+            .change(|state| {
+                state.faults.clear();
+                state.writes.clear();
+            })
+            .unwrap();
+        let carried = node.fake.instances(0).unwrap();
+        let is = |expected: &[(&str, u32)]| {
+            carried
+                .iter()
+                .map(|(name, start)| (name.as_str(), *start))
+                .eq(expected.iter().copied())
+        };
+        if is(&goal) {
+            wanted += 1;
+        } else {
+            assert!(
+                is(&old),
+                "after call {call}: {carried:?}, {:?}",
+                seen.shaping
+            );
+            assert!(!seen.is_in_force());
+            restored += 1;
+        }
+        assert!(
+            !node.directory().join("journal").exists(),
+            "after call {call}: {:?}",
+            seen.shaping
+        );
+    }
+    println!("{calls} calls: {wanted} ended in the wanted layout, {restored} in the old one");
+    assert!(wanted > 0 && restored > 0);
+}
