@@ -4,6 +4,7 @@ mod handover;
 mod rollout;
 mod workloads;
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -101,6 +102,10 @@ async fn show(cluster: &TestCluster, fleet: &[Member], started: Instant) -> Resu
         rolled_out.elapsed().as_secs_f64()
     ));
     check(cluster, fleet).await?;
+    say(&format!(
+        "  a100-mig-c-1 came with MIG off; its shaper has cut it into {}",
+        instances(cluster, "a100-mig-c-1").await?
+    ));
 
     say("\nRunning a pod through each owner's path …");
     workloads::run(cluster).await?;
@@ -179,6 +184,29 @@ async fn check(cluster: &TestCluster, fleet: &[Member]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// The MIG instances of a node, over all its GPUs, as its agent reports them.
+async fn instances(cluster: &TestCluster, node: &str) -> Result<String> {
+    let record = Api::<AcceleratorNode>::all(cluster.admin())
+        .get(node)
+        .await?;
+    let report = record.status.and_then(|status| status.report);
+    let part = report
+        .and_then(|report| report.nvidia)
+        .with_context(|| format!("{node} has no report about NVIDIA"))?;
+    let mut sum = BTreeMap::<String, i32>::new();
+    for one in part.layout.mig.into_values().flatten() {
+        *sum.entry(one.profile).or_default() += one.count;
+    }
+    if sum.is_empty() {
+        bail!("{node} has no MIG instances");
+    }
+    let all: Vec<String> = sum
+        .iter()
+        .map(|(profile, count)| format!("{count} × {profile}"))
+        .collect();
+    Ok(all.join(", "))
 }
 
 fn say(text: &str) {
