@@ -18,6 +18,8 @@ use super::{Host, ReadError};
 pub const CAPABILITIES: &str = "/proc/driver/nvidia/capabilities";
 /// Most GPUs whose instances are listed: the API's bound.
 const MAX_GPUS: usize = 16;
+/// Most instances that are counted: the API's bound, and several times what any board has.
+const MAX_COUNT: i32 = 64;
 
 /// One GPU instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +72,10 @@ pub fn layout(host: &Host, profiles: &dyn MigProfiles) -> Result<LayoutReport, R
             }
         }
         if layout.mig.len() < MAX_GPUS && !counts.is_empty() {
-            let counts = counts
-                .into_iter()
-                .map(|(profile, count)| MigProfileCount { profile, count });
+            let counts = counts.into_iter().map(|(profile, count)| MigProfileCount {
+                profile,
+                count: count.min(MAX_COUNT),
+            });
             layout.mig.insert(gpu.to_string(), counts.collect());
         }
     }

@@ -54,6 +54,24 @@ impl Lock {
         }
     }
 
+    /// Whether somebody holds the lock of this name. Makes nothing.
+    ///
+    /// # Errors
+    /// When that cannot be told.
+    pub(crate) fn is_held(directory: &Path, name: &str) -> io::Result<bool> {
+        let file = match File::open(directory.join(name)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        // Shared, so that two who ask do not take each other for a holder. Let go at once.
+        match flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
     /// Whether the locked file is still the one that others will try.
     ///
     /// # Errors
@@ -80,6 +98,18 @@ mod tests {
         assert!(Lock::try_take(&directory).unwrap().is_none());
         drop(first);
         assert!(Lock::try_take(&directory).unwrap().is_some());
+    }
+
+    #[test]
+    fn to_ask_who_holds_it_takes_nothing_and_makes_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let is_held = || Lock::is_held(root.path(), LOCK_FILE).unwrap();
+        assert!(!is_held() && !root.path().join(LOCK_FILE).exists());
+        let lock = Lock::try_take(root.path()).unwrap();
+        assert!(is_held() && is_held());
+        drop(lock);
+        assert!(!is_held());
+        assert!(Lock::try_take(root.path()).unwrap().is_some());
     }
 
     #[test]

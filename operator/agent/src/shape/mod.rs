@@ -16,9 +16,10 @@
 //! | [`mig`] | the engine for NVIDIA devices: MIG mode and instances |
 //! | [`order`], [`shaped`] | the two files |
 //! | [`gate`] | whether an operand may start |
-//! | [`told`] | what a reading says about all this |
+//! | [`told`], `bounds` | what a reading says about all this, and what of it fits there |
 //! | [`shaper`], [`watch`] | the process, and what wakes it |
 
+mod bounds;
 pub mod engine;
 pub mod gate;
 pub mod lnc;

@@ -9,6 +9,7 @@ use freehold_core::intent::Layout;
 use freehold_core::report::{Shaping, ShapingOutcome};
 use serde::{Deserialize, Serialize};
 
+use super::bounds;
 use super::engine::Seen;
 use super::order::LayoutOrder;
 use crate::host::mig::{GpuInstance, MigProfiles};
@@ -87,12 +88,14 @@ impl Shaped {
     }
 }
 
-/// Names instances by what the shaper found. An instance that was not there then has no name.
+/// Names instances by what the shaper found. An instance that was not there then has no name, and neither has one whose name no
+/// report may hold.
 impl MigProfiles for Shaped {
     fn name(&self, instance: GpuInstance) -> Option<String> {
         self.instances
             .get(&instance.gpu)?
             .get(&instance.id)
+            .filter(|name| bounds::is_name(name))
             .cloned()
     }
 }

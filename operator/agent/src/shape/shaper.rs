@@ -26,7 +26,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(60);
 /// Longest pause while an operand or a process holds the devices: they go without a sign that could be waited for.
 const LONGEST_BUSY: Duration = Duration::from_secs(10);
 /// Held by a living shaper: a second one, as while a pod is replaced, waits.
-const SHAPER_LOCK: &str = "shaper";
+pub(super) const SHAPER_LOCK: &str = "shaper";
 
 /// One vendor's shaper.
 pub struct Shaper {

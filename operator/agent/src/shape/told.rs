@@ -5,18 +5,21 @@ use std::path::Path;
 use freehold_core::intent::Layout;
 use freehold_core::report::{LayoutReport, Shaping, ShapingOutcome};
 
+use super::bounds;
 use super::order::{self, LAYOUT_FILE, LayoutOrder};
 use super::shaped::{self, SHAPED_FILE, Shaped};
+use super::shaper::SHAPER_LOCK;
 use crate::host::ReadError;
 use crate::host::mig::MigProfiles;
 use crate::host::mig::Unnamed;
+use crate::interlock::lock::Lock;
 
 /// Longest message: the API's bound.
 const MAX_MESSAGE: usize = 256;
+/// Most GPUs of a node: the API's bound.
+const MAX_GPUS: i32 = 1024;
 /// Most kinds of boards: the API's bound.
 const MAX_BOARDS: usize = 2;
-/// Most profiles of a board: the API's bound.
-const MAX_PROFILES: usize = 16;
 
 /// Both files of one vendor, as they were at one moment.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +27,8 @@ pub struct Told {
     order: Option<LayoutOrder>,
     shaped: Option<Shaped>,
     this_boot: bool,
+    /// A shaper runs here.
+    is_alive: bool,
 }
 
 impl Told {
@@ -41,10 +46,15 @@ impl Told {
             && shaped
                 .as_ref()
                 .is_some_and(|shaped| shaped.boot_id == boot_id);
+        let is_alive = Lock::is_held(directory, SHAPER_LOCK).unwrap_or_else(|error| {
+            errors.push(ReadError::new(format!("{path}/{SHAPER_LOCK}"), error));
+            false
+        });
         Self {
             order,
             shaped,
             this_boot,
+            is_alive,
         }
     }
 
@@ -75,55 +85,80 @@ impl Told {
     /// Adds to the geometry read from the host what only the shaper knows.
     pub fn add_geometry(&self, layout: &mut LayoutReport) {
         let Some(shaped) = &self.shaped else { return };
+        if self.ordered().is_none() && !self.is_alive {
+            // Left by a shaper that is gone for good, with whatever it knew.
+            return;
+        }
         // The table belongs to board and driver, and is as good as new after most reboots. What is made of it is looked at again
         // by the shaper.
-        layout.boards = shaped.boards.iter().take(MAX_BOARDS).cloned().collect();
-        for board in &mut layout.boards {
-            board.profiles.truncate(MAX_PROFILES);
-        }
-        if self.this_boot {
+        let boards = shaped.boards.iter().take(MAX_BOARDS);
+        layout.boards = boards.map(bounds::board).collect();
+        if self.this_boot && self.is_alive {
             // procfs shows no GPU with MIG on that has no instance.
             let enabled = i32::try_from(shaped.mig_enabled.len()).unwrap_or(i32::MAX);
-            layout.mig_enabled_gpus = layout.mig_enabled_gpus.max(enabled);
+            layout.mig_enabled_gpus = layout.mig_enabled_gpus.max(enabled.min(MAX_GPUS));
         }
     }
 
-    /// Where the shaper stands; `None` where there never was one and nothing is ordered.
+    fn ordered(&self) -> Option<&Layout> {
+        self.order.as_ref()?.layout.as_ref()
+    }
+
+    /// Where the shaper stands; `None` where none runs and nothing is ordered.
     #[must_use]
     pub fn shaping(&self) -> Option<Shaping> {
-        let ordered = self.order.as_ref().and_then(|order| order.layout.as_ref());
-        let waiting = |message: &str| {
-            Some(Shaping {
-                outcome: ShapingOutcome::Working,
-                message: Some(message.to_owned()),
-            })
-        };
-        let Some(shaped) = &self.shaped else {
-            return ordered.and_then(|_| waiting("the node's shaper has not looked yet"));
-        };
-        if ordered.is_none() {
-            return Some(Shaping {
+        let shaping = match (self.ordered(), self.answer()) {
+            (None, _) if !self.is_alive => return None,
+            (None, Ok(_)) => Shaping {
                 outcome: ShapingOutcome::Idle,
                 message: None,
-            });
+            },
+            // Verified in this boot. What became of it since is seen without a shaper, and nobody waits for one.
+            (Some(ordered), Ok(shaped))
+                if shaped.layout() == Some(ordered)
+                    && shaped.shaping.outcome == ShapingOutcome::InForce =>
+            {
+                shaped.shaping.clone()
+            }
+            (Some(_), Ok(_) | Err(_)) if !self.is_alive => {
+                working("no shaper runs on this node at present")
+            }
+            (Some(ordered), Ok(shaped)) if shaped.layout() == Some(ordered) => {
+                shaped.shaping.clone()
+            }
+            (Some(_), Ok(_)) => working("the node's shaper has not looked at this order yet"),
+            (_, Err(not_yet)) => working(not_yet),
+        };
+        Some(Shaping {
+            message: shaping
+                .message
+                .map(|message| message.chars().take(MAX_MESSAGE).collect()),
+            ..shaping
+        })
+    }
+
+    /// What a shaper said in this boot.
+    fn answer(&self) -> Result<&Shaped, &'static str> {
+        match &self.shaped {
+            Some(shaped) if self.this_boot => Ok(shaped),
+            Some(_) => Err("the node's shaper has not looked in this boot yet"),
+            None => Err("the node's shaper has not looked yet"),
         }
-        if !self.this_boot {
-            return waiting("the node's shaper has not looked in this boot yet");
-        }
-        if shaped.layout() != ordered {
-            return waiting("the node's shaper has not looked at this order yet");
-        }
-        let mut shaping = shaped.shaping.clone();
-        shaping.message = shaping
-            .message
-            .map(|message| message.chars().take(MAX_MESSAGE).collect());
-        Some(shaping)
+    }
+}
+
+fn working(message: &str) -> Shaping {
+    Shaping {
+        outcome: ShapingOutcome::Working,
+        message: Some(message.to_owned()),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use freehold_api::AcceleratorNode;
     use freehold_core::geometry::{Board, Profile};
+    use kube::CustomResourceExt as _;
 
     use super::super::engine::Seen;
     use super::*;
@@ -164,8 +199,18 @@ mod tests {
         Shaped::new(boot.into(), Some(order(lnc)), seen)
     }
 
+    /// With a living shaper.
     fn told(order: Option<&LayoutOrder>, shaped: Option<&Shaped>) -> (Told, Option<Shaping>) {
+        told_by(true, order, shaped)
+    }
+
+    fn told_by(
+        is_alive: bool,
+        order: Option<&LayoutOrder>,
+        shaped: Option<&Shaped>,
+    ) -> (Told, Option<Shaping>) {
         let root = tempfile::tempdir().unwrap();
+        let _shaper = is_alive.then(|| Lock::try_take_named(root.path(), SHAPER_LOCK).unwrap());
         if let Some(order) = order {
             super::super::write_json(root.path(), LAYOUT_FILE, order).unwrap();
         }
@@ -181,7 +226,48 @@ mod tests {
 
     #[test]
     fn without_order_and_shaper_nothing_is_said() {
-        assert_eq!(told(None, None).1, None);
+        assert_eq!(told_by(false, None, None).1, None);
+    }
+
+    #[test]
+    fn what_a_shaper_left_that_is_gone_for_good_is_not_told() {
+        let (told, shaping) = told_by(false, None, Some(&said("boot-2", 1)));
+        assert_eq!(shaping, None);
+        let mut layout = LayoutReport::default();
+        told.add_geometry(&mut layout);
+        assert_eq!(layout, LayoutReport::default());
+    }
+
+    #[test]
+    fn a_dead_shaper_s_word_counts_only_where_it_verified_the_order() {
+        let mut shaped = said("boot-2", 1);
+        let (told, shaping) = told_by(false, Some(&order(1)), Some(&shaped));
+        let shaping = shaping.unwrap();
+        assert_eq!(shaping.outcome, ShapingOutcome::Working);
+        assert!(shaping.message.unwrap().contains("no shaper runs"));
+        let mut layout = LayoutReport::default();
+        told.add_geometry(&mut layout);
+        assert_eq!(
+            layout.mig_enabled_gpus, 0,
+            "a mode may have changed since it looked"
+        );
+        shaped.shaping.outcome = ShapingOutcome::InForce;
+        for (lnc, outcome) in [(1, ShapingOutcome::InForce), (2, ShapingOutcome::Working)] {
+            let shaping = told_by(false, Some(&order(lnc)), Some(&shaped)).1.unwrap();
+            assert_eq!(shaping.outcome, outcome);
+        }
+    }
+
+    #[test]
+    fn a_living_shaper_without_an_order_is_heard_once_it_looked_in_this_boot() {
+        for (shaped, outcome) in [
+            (None, ShapingOutcome::Working),
+            (Some(said("boot-1", 1)), ShapingOutcome::Working),
+            (Some(said("boot-2", 1)), ShapingOutcome::Idle),
+        ] {
+            let shaping = told(None, shaped.as_ref()).1.unwrap();
+            assert_eq!(shaping.outcome, outcome);
+        }
     }
 
     #[test]
@@ -214,6 +300,73 @@ mod tests {
         told.add_geometry(&mut layout);
         assert_eq!((layout.boards.len(), layout.mig_enabled_gpus), (2, 2));
         assert!(layout.boards.iter().all(|board| board.profiles.len() == 16));
+    }
+
+    #[test]
+    fn whatever_a_driver_offers_fits_the_api_s_schema() {
+        let fine = Profile {
+            name: "n".repeat(32),
+            id: 255,
+            slices: 16,
+            size: 64,
+            starts: (0..16).map(|start| start * 4 + 3).collect(),
+            max: 64,
+        };
+        let odd = |change: fn(&mut Profile)| {
+            let mut row = fine.clone();
+            change(&mut row);
+            row
+        };
+        let odd = [
+            odd(|row| row.name.clear()),
+            odd(|row| row.name.push('é')),
+            odd(|row| row.id = 256),
+            odd(|row| row.slices = 0),
+            odd(|row| row.slices = 17),
+            odd(|row| row.size = 0),
+            odd(|row| row.size = 65),
+            odd(|row| row.starts.push(63)),
+            odd(|row| row.starts[0] = 64),
+            odd(|row| row.max = 0),
+            odd(|row| row.max = 65),
+        ];
+        let mut shaped = said("boot-2", 1);
+        shaped.boards = vec![
+            Board {
+                gpus: (1016..1040).collect(),
+                profiles: odd.into_iter().chain([fine.clone()]).collect(),
+            },
+            Board {
+                gpus: (0..20).collect(),
+                profiles: vec![fine.clone(); 20],
+            },
+        ];
+        shaped.instances = [(0, [(7, "n".repeat(33)), (8, String::new())].into())].into();
+        shaped.mig_enabled = (0..2000).collect();
+        let (told, shaping) = told(Some(&order(1)), Some(&shaped));
+        let instance = |id| crate::host::mig::GpuInstance { gpu: 0, id };
+        assert_eq!(told.profiles().name(instance(7)), None);
+        assert_eq!(told.profiles().name(instance(8)), None);
+        let mut layout = LayoutReport {
+            shaping,
+            ..LayoutReport::default()
+        };
+        told.add_geometry(&mut layout);
+        let [first, second] = layout.boards.as_slice() else {
+            panic!("{layout:?}")
+        };
+        assert_eq!(first.profiles, [fine], "odd rows go, and no more than they");
+        assert_eq!((first.gpus.len(), second.gpus.len()), (8, 16));
+        assert_eq!(second.profiles.len(), 16);
+        let schema = serde_json::to_value(AcceleratorNode::crd()).unwrap();
+        let schema = &schema["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+            ["properties"]["report"]["properties"]["nvidia"]["properties"]["layout"];
+        let found = bounds::beyond(schema, &serde_json::to_value(&layout).unwrap());
+        assert_eq!(found, Vec::<String>::new());
+        layout.boards[0].profiles[0].max = 65;
+        layout.boards[1].gpus.push(16);
+        let found = bounds::beyond(schema, &serde_json::to_value(&layout).unwrap());
+        assert_eq!(found.len(), 2, "the check finds what is beyond: {found:?}");
     }
 
     #[test]
