@@ -124,7 +124,7 @@ impl Witness {
         } else if is_met {
             Moment::Met(boot_id)
         } else {
-            Moment::InUse
+            Moment::InUse(boot_id)
         };
         let outcome = shape::order::obey(&directory, order, moment);
         let (Outcome::InForce, Moment::Idle, Some(used)) =

@@ -193,7 +193,7 @@ fn a_layout_that_is_there_anyhow_is_ordered_under_running_workloads_and_guarded_
     operand.stops();
     node.tree.file(SETTING, "NEURON_LOGICAL_NC_CONFIG=1\n");
     node.becomes(2, 1, ShapingOutcome::Busy);
-    shaper.says("it is changed back once nothing is in use");
+    shaper.says("it is changed once nothing is in use");
     node.tree.remove("/var/lib/kubelet/pods/pod-a");
     node.tree.plugin_checkpoint(&[]);
     node.becomes(2, 1, ShapingOutcome::InForce);

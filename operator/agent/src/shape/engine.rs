@@ -13,7 +13,8 @@ use freehold_core::report::{MigProfileCount, Shaping, ShapingOutcome};
 pub trait Engine {
     /// Reads the geometry and says how it stands to the wanted one. Changes nothing, and needs no lock.
     ///
-    /// [`ShapingOutcome::Working`] means that it differs and could be made; then [`Engine::shape`] is worth the lock.
+    /// [`ShapingOutcome::Working`] means that it differs and could be made; then [`Engine::shape`] is worth the lock. Where nothing
+    /// is wanted it means that a change was broken off, and [`Engine::settle`] is.
     fn look(&mut self, wanted: Option<&Layout>) -> Seen;
 
     /// Makes the geometry the wanted one and reads it back. Only for the holder of the vendor's lock.
@@ -21,6 +22,10 @@ pub trait Engine {
     /// A change that a crash broke off is finished first, or taken back. Where everything is as wanted, nothing is written to
     /// the devices. Never answers [`ShapingOutcome::Working`].
     fn shape(&mut self, wanted: &Layout) -> Seen;
+
+    /// Takes back what is left of a change that was broken off and is not wanted any more. Only for the holder of the vendor's
+    /// lock. Never answers [`ShapingOutcome::Working`].
+    fn settle(&mut self) -> Seen;
 }
 
 /// What an engine found.

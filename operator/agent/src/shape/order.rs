@@ -45,10 +45,10 @@ pub struct Taken {
     /// Number of the last leave to change the geometry; counts up.
     #[serde(default)]
     pub leave: u64,
-    /// Boot in which the order was taken while devices were in use, since the geometry was as ordered. In that boot it is no leave
-    /// to change anything.
+    /// Boot in which the order was taken while devices were in use: the geometry was as ordered, or was to be left as it is. In that
+    /// boot it is no leave to change anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub met_in: Option<String>,
+    pub barred_in: Option<String>,
 }
 
 impl Taken {
@@ -56,7 +56,7 @@ impl Taken {
     /// in it, if it was.
     #[must_use]
     pub fn may_change(&self, boot_id: &str, used: Option<u64>) -> bool {
-        self.met_in.as_deref() != Some(boot_id) && used.is_none_or(|used| self.leave > used)
+        self.barred_in.as_deref() != Some(boot_id) && used.is_none_or(|used| self.leave > used)
     }
 }
 
@@ -67,8 +67,8 @@ pub enum Moment<'a> {
     Idle,
     /// Devices are in use, or may be, and the geometry is the ordered one. In this boot.
     Met(&'a str),
-    /// Devices are in use, or may be.
-    InUse,
+    /// Devices are in use, or may be. In this boot.
+    InUse(&'a str),
 }
 
 /// Reads the order in force; `None` when none was ever given.
@@ -108,7 +108,7 @@ pub fn give_leave(directory: &Path, used: u64) -> io::Result<bool> {
     let Some(taken) = read_taken(directory)? else {
         return Ok(false);
     };
-    if taken.leave > used && taken.met_in.is_none() {
+    if taken.leave > used && taken.barred_in.is_none() {
         // Given before, and not used up yet.
         return Ok(false);
     }
@@ -119,7 +119,7 @@ pub fn give_leave(directory: &Path, used: u64) -> io::Result<bool> {
     let leave = taken.leave.max(used).saturating_add(1);
     let taken = Taken {
         leave,
-        met_in: None,
+        barred_in: None,
         ..taken
     };
     super::write_json(directory, LAYOUT_FILE, &taken)?;
@@ -163,19 +163,18 @@ fn try_obey(directory: &Path, order: &LayoutOrder, moment: Moment<'_>) -> io::Re
     }
     let same_layout = known.is_some_and(|known| known.layout == order.layout);
     let leave = newest.as_ref().map_or(0, |newest| newest.leave);
-    let (leave, met_in) = match moment {
+    let (leave, barred_in) = match moment {
         // Asked for before: neither more leave nor less.
-        _ if same_layout => (leave, newest.and_then(|newest| newest.met_in)),
-        // To leave the geometry as it is disturbs nobody.
-        _ if order.layout.is_none() => (leave, None),
+        _ if same_layout => (leave, newest.and_then(|newest| newest.barred_in)),
         Moment::Idle => (leave.saturating_add(1), None),
-        Moment::Met(boot_id) => (leave, Some(boot_id.to_owned())),
-        Moment::InUse => return Ok(Outcome::Busy),
+        // To leave the geometry as it is disturbs nobody.
+        Moment::InUse(_) if order.layout.is_some() => return Ok(Outcome::Busy),
+        Moment::Met(boot_id) | Moment::InUse(boot_id) => (leave, Some(boot_id.to_owned())),
     };
     let taken = Taken {
         order: order.clone(),
         leave,
-        met_in,
+        barred_in,
     };
     super::write_json(directory, LAYOUT_FILE, &taken)?;
     Ok(Outcome::InForce)
@@ -198,7 +197,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let at = root.path();
         assert_eq!(
-            obey(at, &order(Some(1), "an-1", 1), Moment::InUse),
+            obey(at, &order(Some(1), "an-1", 1), Moment::InUse("boot-1")),
             Outcome::Busy
         );
         assert_eq!(read(at).unwrap(), None);
@@ -207,13 +206,13 @@ mod tests {
             Outcome::InForce
         );
         assert_eq!(
-            obey(at, &order(Some(1), "an-1", 2), Moment::InUse),
+            obey(at, &order(Some(1), "an-1", 2), Moment::InUse("boot-1")),
             Outcome::InForce,
             "the same layout, asked for again, disturbs nobody"
         );
         assert_eq!(read(at).unwrap(), Some(order(Some(1), "an-1", 2)));
         assert_eq!(
-            obey(at, &order(Some(2), "an-1", 3), Moment::InUse),
+            obey(at, &order(Some(2), "an-1", 3), Moment::InUse("boot-1")),
             Outcome::Busy
         );
         assert_eq!(
@@ -246,7 +245,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let at = root.path().join("neuron");
         assert_eq!(
-            obey(&at, &order(None, "an-1", 1), Moment::InUse),
+            obey(&at, &order(None, "an-1", 1), Moment::InUse("boot-1")),
             Outcome::InForce
         );
         assert!(!at.exists());
@@ -255,7 +254,7 @@ mod tests {
             Outcome::InForce
         );
         assert_eq!(
-            obey(&at, &order(None, "an-1", 3), Moment::InUse),
+            obey(&at, &order(None, "an-1", 3), Moment::InUse("boot-1")),
             Outcome::InForce
         );
         assert_eq!(read(&at).unwrap().unwrap().layout, None);
@@ -272,11 +271,11 @@ mod tests {
         // Writing through this link fails, so that any write would be seen.
         std::os::unix::fs::symlink("/dev/full", at.join(".layout.new")).unwrap();
         assert_eq!(
-            obey(at, &order(Some(1), "an-1", 4), Moment::InUse),
+            obey(at, &order(Some(1), "an-1", 4), Moment::InUse("boot-1")),
             Outcome::InForce
         );
         assert!(matches!(
-            obey(at, &order(Some(1), "an-1", 5), Moment::InUse),
+            obey(at, &order(Some(1), "an-1", 5), Moment::InUse("boot-1")),
             Outcome::Failed(_)
         ));
         assert_eq!(read(at).unwrap(), Some(order(Some(1), "an-1", 4)));
@@ -302,7 +301,7 @@ mod tests {
         let _ = obey(at, &order(Some(1), "an-1", 1), Moment::Idle);
         assert_eq!(leave(), 1);
         let _ = obey(at, &order(Some(1), "an-1", 2), Moment::Idle);
-        let _ = obey(at, &order(Some(1), "an-2", 1), Moment::InUse);
+        let _ = obey(at, &order(Some(1), "an-2", 1), Moment::InUse("boot-1"));
         assert_eq!(leave(), 1);
         let _ = obey(at, &order(Some(2), "an-2", 2), Moment::Idle);
         assert_eq!(leave(), 2);

@@ -131,17 +131,17 @@ impl Shaper {
             taken,
         };
         let seen = self.engine.look(round.wanted());
-        let (Some(taken), Some(wanted), ShapingOutcome::Working) =
-            (round.taken.as_ref(), round.wanted(), seen.shaping.outcome)
-        else {
+        if seen.shaping.outcome != ShapingOutcome::Working {
             return self.tell(&round, seen, false);
-        };
-        let may_change = taken.may_change(&round.boot_id, round.used_leave());
+        }
+        let may_change = round
+            .taken
+            .as_ref()
+            .is_some_and(|taken| taken.may_change(&round.boot_id, round.used_leave()));
         let lock = match Lock::try_take(&self.directory) {
             Ok(Some(lock)) if may_change => lock,
             Ok(Some(_)) => {
-                let why =
-                    "it was as ordered in this boot: it is changed back once nothing is in use";
+                let why = "it is changed once nothing is in use";
                 let seen = differing(seen, ShapingOutcome::Busy, why);
                 return self.tell(&round, seen, true);
             }
@@ -161,7 +161,10 @@ impl Shaper {
         if !round.is_denied() {
             self.tell(&round, seen, false)?;
         }
-        let seen = self.engine.shape(wanted);
+        let seen = match round.wanted() {
+            Some(wanted) => self.engine.shape(wanted),
+            None => self.engine.settle(),
+        };
         let told = self.tell(&round, seen, false);
         // Held until here: an operand that starts now finds what was told.
         drop(lock);
@@ -313,6 +316,8 @@ mod tests {
         looks: u32,
         shapes: u32,
         refuse: Option<ShapingOutcome>,
+        /// A change was broken off.
+        halfway: bool,
         /// What the file said when the devices were touched.
         said_then: Option<ShapingOutcome>,
         locked_then: bool,
@@ -324,6 +329,7 @@ mod tests {
         fn seen(&self, wanted: Option<&Layout>) -> Seen {
             let devices = self.0.borrow();
             let outcome = match wanted {
+                _ if devices.halfway => ShapingOutcome::Working,
                 None => ShapingOutcome::Idle,
                 Some(Layout::LogicalNeuronCore(wanted)) if *wanted == devices.setting => {
                     ShapingOutcome::InForce
@@ -360,8 +366,15 @@ mod tests {
                 panic!("only numbers are ordered here")
             };
             devices.setting = *value;
+            devices.halfway = false;
             drop(devices);
             self.seen(Some(wanted))
+        }
+
+        fn settle(&mut self) -> Seen {
+            assert!(Lock::try_take(&self.1).unwrap().is_none());
+            self.0.borrow_mut().halfway = false;
+            self.seen(None)
         }
     }
 
@@ -398,6 +411,18 @@ mod tests {
                 host: Host::new(self.root.path()),
                 engine: Box::new(Numbered(self.devices.clone(), self.directory())),
             }
+        }
+
+        fn withdraw(&self, generation: i64, moment: Moment<'_>) {
+            let order = LayoutOrder {
+                object_uid: "an-1".into(),
+                generation,
+                layout: None,
+            };
+            assert_eq!(
+                obey(&self.directory(), &order, moment),
+                crate::interlock::order::Outcome::InForce
+            );
         }
 
         fn order(&self, lnc: u8, generation: i64) {
@@ -512,6 +537,35 @@ mod tests {
         stage.devices.borrow_mut().setting = 2;
         let shaping = stage.shaper().round().unwrap();
         assert_eq!(shaping.outcome, ShapingOutcome::InForce);
+    }
+
+    #[test]
+    fn what_a_withdrawn_order_left_halfway_is_taken_back_once_nothing_is_in_use() {
+        let stage = Stage::new();
+        stage.order(1, 1);
+        stage.devices.borrow_mut().halfway = true;
+        stage.withdraw(2, Moment::Idle);
+        assert_eq!(
+            stage.shaper().round().unwrap().outcome,
+            ShapingOutcome::Idle
+        );
+        assert!(!stage.devices.borrow().halfway);
+
+        stage.order(1, 3);
+        stage.devices.borrow_mut().halfway = true;
+        stage.withdraw(4, Moment::InUse("boot-1"));
+        assert_eq!(
+            stage.shaper().round().unwrap().outcome,
+            ShapingOutcome::Busy
+        );
+        assert!(stage.said().awaits_leave && stage.devices.borrow().halfway);
+        assert!(give_leave(&stage.directory(), 0).unwrap());
+        assert_eq!(
+            stage.shaper().round().unwrap().outcome,
+            ShapingOutcome::Idle
+        );
+        assert!(!stage.devices.borrow().halfway);
+        assert_eq!(stage.devices.borrow().shapes, 0);
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Told {
     #[must_use]
     pub fn awaits_leave(&self, layout: Option<&Layout>) -> Option<u64> {
         let shaped = self.shaped.as_ref().filter(|_| self.this_boot)?;
-        (shaped.awaits_leave && layout.is_some() && shaped.layout() == layout)
+        (shaped.awaits_leave && shaped.layout() == layout)
             .then(|| shaped.used_leave.unwrap_or_default())
     }
 
@@ -109,9 +109,14 @@ impl Told {
     pub fn shaping(&self) -> Option<Shaping> {
         let shaping = match (self.ordered(), self.answer()) {
             (None, _) if !self.is_alive => return None,
-            (None, Ok(_)) => Shaping {
+            (None, Ok(shaped)) => Shaping {
                 outcome: ShapingOutcome::Idle,
-                message: None,
+                // What it still has to say once the order was withdrawn.
+                message: shaped
+                    .shaping
+                    .message
+                    .clone()
+                    .filter(|_| shaped.layout().is_none()),
             },
             // Verified in this boot. What became of it since is seen without a shaper, and nobody waits for one.
             (Some(ordered), Ok(shaped))

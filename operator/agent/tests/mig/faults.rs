@@ -99,12 +99,34 @@ fn a_change_broken_off_is_taken_back_when_it_cannot_be_finished() {
     node.says(seen, ShapingOutcome::Failed, &["failed too"]);
     node.restart();
     let seen = node.engine.look(None);
-    node.says(seen, ShapingOutcome::Idle, &["GPU 0 was broken off"]);
+    node.says(seen, ShapingOutcome::Working, &["GPU 0 was broken off"]);
     // The order is replaced by one that this board cannot have.
     let seen = node.shape(&all(&[("7g.80gb", 1)]));
     node.says(seen, ShapingOutcome::Infeasible, &["7g.80gb"]);
     node.carries(&[&SEVEN]);
     assert!(!node.directory().join("journal").exists());
+}
+
+#[test]
+fn a_change_broken_off_is_taken_back_when_no_layout_is_wanted_any_more() {
+    let mut node = Node::new(&[Board::A100x40]);
+    node.fake.carve(0, &SEVEN_IDS).unwrap();
+    node.fake.fail(CREATE, 0, 23).unwrap();
+    node.fake.fail(CREATE, 4, 999).unwrap();
+    node.shape(&all(&[("7g.40gb", 1)]));
+    node.restart();
+    node.fake.fail(CREATE, 0, 999).unwrap();
+    let seen = node.engine.settle();
+    node.says(seen, ShapingOutcome::Failed, &["GPU 0", "failed too"]);
+    assert!(node.directory().join("journal").exists());
+    let seen = node.engine.settle();
+    node.says(seen, ShapingOutcome::Idle, &[]);
+    node.carries(&[&SEVEN]);
+    assert!(!node.directory().join("journal").exists());
+    node.writes();
+    let seen = node.engine.settle();
+    node.says(seen, ShapingOutcome::Idle, &[]);
+    node.rests();
 }
 
 #[test]

@@ -176,6 +176,11 @@ impl Engine for Lnc {
         }
         after
     }
+
+    /// A setting is written whole or not at all.
+    fn settle(&mut self) -> Seen {
+        self.look(None)
+    }
 }
 
 fn shaping(outcome: ShapingOutcome, message: impl Into<String>) -> Shaping {

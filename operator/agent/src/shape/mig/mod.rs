@@ -103,16 +103,12 @@ impl Mig {
         let session = self.open()?;
         let machine = Self::survey(&session)?;
         let broken_off = self.broken_off()?;
-        let Some(layout) = layout else {
-            let idle = Shaping {
-                outcome: ShapingOutcome::Idle,
-                message: broken_off,
-            };
-            return Ok(seen(&machine, idle));
-        };
         if let Some(message) = broken_off {
             return Ok(seen(&machine, working(message)));
         }
+        let Some(layout) = layout else {
+            return Ok(seen(&machine, idle()));
+        };
         let shaping = self.standing(&machine, of_mig(layout)?);
         Ok(seen(&machine, shaping))
     }
@@ -212,6 +208,21 @@ impl Mig {
         Ok(seen(&machine, shaping(troubles).unwrap_or(found)))
     }
 
+    fn try_settle(&mut self) -> Result<Seen, Trouble> {
+        let session = self.open()?;
+        let machine = Self::survey(&session)?;
+        let mut journal = self.journal()?;
+        let done = self.take_back(&session, &machine, &journal);
+        journal
+            .settle(|uuid| !done.unsettled.contains(uuid))
+            .map_err(|error| self.journal_trouble(&error))?;
+        self.nodes = nodes::ensure(&self.host)
+            .err()
+            .map(|error| format!("device nodes are missing: {error}"));
+        let machine = Self::survey(&session)?;
+        Ok(seen(&machine, shaping(done.troubles).unwrap_or_else(idle)))
+    }
+
     /// Brings GPUs forward, one after the other; those that break on the way go back.
     fn go(
         &mut self,
@@ -284,6 +295,10 @@ impl Engine for Mig {
 
     fn shape(&mut self, wanted: &Layout) -> Seen {
         self.try_shape(wanted).unwrap_or_else(nothing)
+    }
+
+    fn settle(&mut self) -> Seen {
+        self.try_settle().unwrap_or_else(nothing)
     }
 }
 
@@ -388,6 +403,13 @@ fn seen(machine: &Machine, shaping: Shaping) -> Seen {
 fn nothing(trouble: Trouble) -> Seen {
     let sentence = trouble.sentence().to_owned();
     Seen::nothing(shaping(vec![trouble]).unwrap_or_else(|| failed(sentence)))
+}
+
+const fn idle() -> Shaping {
+    Shaping {
+        outcome: ShapingOutcome::Idle,
+        message: None,
+    }
 }
 
 const fn working(message: String) -> Shaping {
