@@ -67,6 +67,9 @@ pub(crate) fn render(plan: &CohortPlan, settings: &Settings) -> Option<DaemonSet
             priority_class_name: Some(pod::NODE_CRITICAL.into()),
             termination_grace_period_seconds: Some(GRACE_S),
             image_pull_secrets: (!secrets.is_empty()).then(|| pod::pull_secrets(secrets)),
+            // NVML lists only processes that its caller's PID namespace shows, and an instance in use must be known for one
+            // before anything is destroyed.
+            host_pid: (vendor == Vendor::Nvidia).then_some(true),
             affinity: Some(one_of(vec![
                 cohort_nodes(cohort),
                 // A node that left the selector keeps its operand until it is drained, and with it the layout.
