@@ -169,6 +169,7 @@ impl Witness {
                 told.read_order(&self.state_directory(vendor));
             }
             part.report.layout.shaping = told.shaping();
+            part.report.layout.ordered = told.is_ordered();
         }
     }
 

@@ -120,6 +120,11 @@ pub struct VendorSpec {
     pub dra_cohort: Option<String>,
 }
 
+impl VendorSpec {
+    /// The term that a new object begins with. It asks who is there, and orders nothing.
+    pub const FIRST_TERM: i64 = 1;
+}
+
 /// Geometry to make.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -205,6 +205,12 @@ pub struct LayoutReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 2))]
     pub boards: Vec<Board>,
+    /// The boards' tables are known on the node, and this report had no room for them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub boards_left_out: bool,
+    /// A layout order lies on the node: a shaper there carries it out at every boot, until it is withdrawn.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
     /// Where the shaper stands with the ordered layout; absent without a shaper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shaping: Option<Shaping>,

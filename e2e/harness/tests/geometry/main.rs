@@ -4,4 +4,5 @@
 mod hardware;
 mod mig;
 mod neuron;
+mod orders;
 mod stage;

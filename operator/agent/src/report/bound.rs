@@ -101,6 +101,7 @@ fn each_shaper_says(report: &mut NodeReport, length: usize) {
 fn without_boards(report: &mut NodeReport) {
     for vendor in Vendor::ALL {
         if let Some(part) = report.vendor_mut(vendor) {
+            part.layout.boards_left_out |= !part.layout.boards.is_empty();
             part.layout.boards.clear();
         }
     }
@@ -293,6 +294,7 @@ mod tests {
             &bounded.nvidia.as_ref().unwrap().layout,
         );
         assert_eq!((&before.mig, &before.boards), (&after.mig, &after.boards));
+        assert!(!after.boards_left_out);
         let shaping = after.shaping.as_ref().unwrap();
         assert_eq!(shaping.outcome, ShapingOutcome::Failed);
         assert!(shaping.message.as_ref().unwrap().len() >= 96);
@@ -306,7 +308,7 @@ mod tests {
         assert!(size(&bounded) <= MAX_REPORT, "{} bytes", size(&bounded));
         let (before, after) = (full.nvidia.unwrap().layout, bounded.nvidia.unwrap().layout);
         assert_eq!(before.mig, after.mig);
-        assert!(after.boards.is_empty());
+        assert!(after.boards.is_empty() && after.boards_left_out);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! From a reading and the orders it answers to a report.
 
-use freehold_api::{AcceleratorNode, LayoutSpec};
+use freehold_api::{AcceleratorNode, LayoutSpec, VendorSpec};
 use freehold_core::report::{NodeReport, VendorReport};
 use freehold_core::vendor::{PerVendor, Vendor};
 use kube::ResourceExt as _;
@@ -15,7 +15,8 @@ use crate::shape::order::LayoutOrder;
 const AGENT_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What to ask of the witness: an order for each vendor that the spec names an owner for, and a layout, or none, for each that
-/// it speaks of. Orders for another node, which had this one's name before, are not ours to carry out.
+/// it speaks of. Orders for another node, which had this one's name before, are not ours to carry out, and an object that was only
+/// just made orders nothing yet: its predecessor may have been lost while the node kept its owner and its layout.
 #[must_use]
 pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
     if object.spec.node_uid != identity.node_uid {
@@ -30,15 +31,13 @@ pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
         })
     };
     let layout = |vendor| {
-        Some(LayoutOrder {
+        let part = object.spec.vendor(vendor)?;
+        let layout = part.layout.as_ref().and_then(LayoutSpec::to_layout);
+        let new = part.owner.is_none() && part.term == VendorSpec::FIRST_TERM;
+        (layout.is_some() || !new).then_some(LayoutOrder {
             object_uid: object.uid()?,
             generation: object.metadata.generation?,
-            layout: object
-                .spec
-                .vendor(vendor)?
-                .layout
-                .as_ref()
-                .and_then(LayoutSpec::to_layout),
+            layout,
         })
     };
     Request {

@@ -74,6 +74,13 @@ impl Told {
         }
     }
 
+    /// Whether a layout order lies on the node.
+    #[must_use]
+    pub fn is_ordered(&self) -> bool {
+        let order = self.order.as_ref();
+        order.is_some_and(|order| order.layout.is_some())
+    }
+
     /// The leave that the shaper has used up, if it needs another one for this layout in this boot.
     #[must_use]
     pub fn awaits_leave(&self, layout: Option<&Layout>) -> Option<u64> {

@@ -139,6 +139,10 @@ impl NodeAct {
         match write {
             RecordWrite::Create { cohort } => self.create_record(&api, cohort.clone()).await,
             RecordWrite::RaiseTerm { term } => self.patch_part(&api, json!({"term": term})).await,
+            RecordWrite::Withdraw { term } => {
+                self.patch_part(&api, json!({"term": term, "layout": null}))
+                    .await
+            }
             RecordWrite::Layout { layout } => {
                 self.patch_part(&api, json!({"layout": layout_value(layout.as_ref())?}))
                     .await
@@ -249,12 +253,12 @@ impl NodeAct {
     }
 }
 
-/// Term 1, no owner: asks the agent who is there.
+/// No owner: asks the agent who is there.
 fn first_orders(cohort: Option<String>) -> VendorSpec {
     VendorSpec {
         cohort,
         owner: None::<Owner>,
-        term: 1,
+        term: VendorSpec::FIRST_TERM,
         layout: None,
         dra_cohort: None,
     }

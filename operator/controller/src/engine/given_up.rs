@@ -40,7 +40,8 @@ impl Engine {
         given_up.rest(&self.aim(entry, vendor)?, now_s, timeout_s)
     }
 
-    /// A restarted controller takes up the rest that its predecessor told of.
+    /// A restarted controller takes up the rest that its predecessor told of, unless what is wanted has changed since its
+    /// predecessor last looked: then that is another try.
     pub(super) fn remember_given_up(&mut self, entry: &NodeEntry, vendor: Vendor) {
         let name = &entry.view.name;
         let known = |state: &super::nodes::NodeState| state.outcomes.get(vendor).is_some();
@@ -54,10 +55,14 @@ impl Engine {
         let (Some(told), Some(aim)) = (told, self.aim(entry, vendor)) else {
             return;
         };
+        let observed = self
+            .world
+            .cluster()
+            .and_then(|cluster| cluster.status.as_ref()?.observed_generation);
         let why = told.message.unwrap_or_default();
-        let given_up = GivenUp::told(aim, told.since.0.as_second(), why);
+        let given_up = GivenUp::told(aim, observed, told.since.0.as_second(), why);
         let state = self.nodes.entry(name.clone()).or_default();
-        *state.given_up.get_mut(vendor) = Some(given_up);
+        *state.given_up.get_mut(vendor) = given_up;
     }
 
     /// Notes a drain that is given up by this decision, and forgets those of a handover that went on.

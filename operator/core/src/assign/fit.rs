@@ -172,7 +172,11 @@ pub(super) fn driver(
 pub(super) fn layout(cohort: &Cohort, node: &NodeView, part: &VendorReport) -> Result<(), Blocker> {
     let wanted = match &cohort.layout {
         Some(Layout::LogicalNeuronCore(wanted)) => wanted,
-        Some(Layout::Mig(layouts)) => return mig::fits(cohort, layouts, part),
+        Some(Layout::Mig(layouts)) => {
+            let under_way = super::is_ours(cohort.vendor, node)
+                && (!super::held_by_another(cohort, node) || super::is_fenced(cohort.vendor, node));
+            return mig::fits(cohort, layouts, part, under_way);
+        }
         None => return Ok(()),
     };
     let label = node.labels.get(INSTANCE_TYPE_LABEL).map(String::as_str);

@@ -9,10 +9,13 @@ use crate::intent::{Cohort, MigLayout};
 use crate::report::{MigProfileCount, Shaping, ShapingOutcome, VendorReport};
 use crate::tenure::layout_in_force;
 
+/// `under_way`: the cohort has the node, or a handover has begun. Then a shaper that has not looked in this boot yet is the
+/// tenure's to wait for.
 pub(super) fn fits(
     cohort: &Cohort,
     layouts: &[MigLayout],
     part: &VendorReport,
+    under_way: bool,
 ) -> Result<(), Blocker> {
     let name = &cohort.name;
     let wanted = wanted_on(layouts, part).map_err(|gone| {
@@ -23,7 +26,7 @@ pub(super) fn fits(
     })?;
     let boards = &part.layout.boards;
     if boards.is_empty() {
-        return without_tables(cohort, &wanted, part);
+        return without_tables(cohort, &wanted, part, under_way);
     }
     for (gpu, instances) in &wanted {
         let profiles = profiles_of(boards, *gpu).unwrap_or_default();
@@ -42,6 +45,7 @@ fn without_tables(
     cohort: &Cohort,
     wanted: &BTreeMap<u32, Vec<MigProfileCount>>,
     part: &VendorReport,
+    under_way: bool,
 ) -> Result<(), Blocker> {
     let by_share = wanted
         .values()
@@ -58,6 +62,10 @@ fn without_tables(
     match &part.layout.shaping {
         Some(Shaping {
             outcome: ShapingOutcome::Working,
+            message: _,
+        }) if under_way => Ok(()),
+        Some(Shaping {
+            outcome: ShapingOutcome::Working,
             message,
         }) => Err(Blocker::new(
             Reason::ShaperSilent,
@@ -65,6 +73,7 @@ fn without_tables(
                 "the node's shaper has not said yet what its boards offer".to_owned()
             }),
         )),
+        Some(_) | None if part.layout.boards_left_out => Err(left_out(cohort)),
         Some(_) | None => Err(unknown(cohort, "any GPU", part)),
     }
 }
@@ -81,6 +90,17 @@ pub(super) fn shaper_spoke(cohort: &Cohort, part: &VendorReport) -> Result<(), B
             cohort.name
         ),
     ))
+}
+
+fn left_out(cohort: &Cohort) -> Blocker {
+    Blocker::new(
+        Reason::UnknownGeometry,
+        format!(
+            "this node's report is so long that it has no room for its boards' MIG profiles, so whether they can carry the layout \
+             of cohort {} cannot be told before it is made",
+            cohort.name
+        ),
+    )
 }
 
 fn unknown(cohort: &Cohort, gpu: &str, part: &VendorReport) -> Blocker {

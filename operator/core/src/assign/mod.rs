@@ -151,9 +151,13 @@ fn matching<'a>(
 
 /// Whether something of ours is on the node for this vendor: an owner label, or the fence of a handover under way.
 fn is_ours(vendor: Vendor, node: &NodeView) -> bool {
+    node.labels.contains_key(&names::owner_label(vendor)) || is_fenced(vendor, node)
+}
+
+/// Whether a handover is under way.
+fn is_fenced(vendor: Vendor, node: &NodeView) -> bool {
     let fence = names::fence_taint(vendor);
-    node.labels.contains_key(&names::owner_label(vendor))
-        || node.taints.iter().any(|taint| taint.key == fence)
+    node.taints.iter().any(|taint| taint.key == fence)
 }
 
 /// Whether the node's labels say that it is owned, and not by this cohort in this way.

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::{Board, Profile, Request};
+use super::request::split_suffix;
+use super::{Board, Profile, Request, Share};
 use crate::intent::MigLayout;
-use crate::report::{MigProfileCount, VendorReport};
+use crate::report::{MigProfileCount, ShapingOutcome, VendorReport};
 
 /// A layout names a GPU that the node does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +37,9 @@ impl fmt::Display for NoSuchGpu {
 }
 
 /// What each GPU is to carry, by minor number; GPUs that are to have MIG off are absent. Later entries win where two name one
-/// GPU. Requests are resolved to the literal names of the GPU's own table, and those that mean one profile add up; where no
-/// table is known, or has no such row, they stay as they were written.
+/// GPU. Requests are resolved to the literal names of the GPU's own table, and those that mean one profile add up; where the
+/// report has no table but the shaper's word that its order is in force, to the names of the instances that are there. Otherwise
+/// they stay as they were written.
 ///
 /// # Errors
 /// An entry names a GPU beyond those of the node.
@@ -59,7 +61,14 @@ pub fn wanted_on(
         .into_iter()
         .map(|(minor, instances)| {
             let profiles = profiles_of(&part.layout.boards, minor).unwrap_or_default();
-            (minor, literal(profiles, instances))
+            if profiles.is_empty() && is_in_force(part) {
+                return (minor, by_what_is_there(part, minor, instances));
+            }
+            let named = |key: &str| {
+                let request = key.parse::<Request>().ok()?;
+                Some(request.resolve(profiles)?.name.clone())
+            };
+            (minor, literal(named, instances))
         })
         .filter(|(_, instances)| !instances.is_empty())
         .collect())
@@ -74,13 +83,20 @@ pub fn profiles_of(boards: &[Board], gpu: u32) -> Option<&[Profile]> {
         .map(|board| board.profiles.as_slice())
 }
 
-/// Minor numbers of the node's GPUs: those that the shaper names, and where it names fewer than the driver serves, the lowest
+/// Minor numbers of the node's GPUs: those that the shaper names or that have instances, and where it names fewer than the driver serves, the lowest
 /// others.
 #[must_use]
 pub fn minors(part: &VendorReport) -> BTreeSet<u32> {
     let devices = count(part.inventory.devices);
     let boards = &part.layout.boards;
     let mut gpus: BTreeSet<u32> = boards.iter().flat_map(|board| board.gpus.clone()).collect();
+    // Where the tables had no room: these are there for certain.
+    gpus.extend(
+        part.layout
+            .mig
+            .keys()
+            .filter_map(|gpu| gpu.parse::<u32>().ok()),
+    );
     for minor in 0.. {
         if gpus.len() >= devices {
             break;
@@ -102,23 +118,95 @@ fn may_exist(minor: u32, gpus: &BTreeSet<u32>, part: &VendorReport) -> bool {
     !all_named && (minor as usize) < gpus.len().max(count(part.pci_devices))
 }
 
-/// Requests by the literal names of a table, sorted, equal ones added up.
-fn literal(profiles: &[Profile], instances: &[MigProfileCount]) -> Vec<MigProfileCount> {
-    let mut sum = BTreeMap::<&str, i32>::new();
+/// Requests by the literal names that they have, sorted, equal ones added up.
+fn literal(
+    named: impl Fn(&str) -> Option<String>,
+    instances: &[MigProfileCount],
+) -> Vec<MigProfileCount> {
+    let mut sum = BTreeMap::<String, i32>::new();
     for MigProfileCount { profile, count } in instances.iter().filter(|one| one.count > 0) {
-        let request = profile.parse::<Request>().ok();
-        let name = request
-            .and_then(|request| request.resolve(profiles))
-            .map_or(profile.as_str(), |row| row.name.as_str());
-        let total = sum.entry(name).or_default();
+        let total = sum
+            .entry(named(profile).unwrap_or_else(|| profile.clone()))
+            .or_default();
         *total = total.saturating_add(*count);
     }
     sum.into_iter()
-        .map(|(profile, count)| MigProfileCount {
-            profile: profile.to_owned(),
-            count,
-        })
+        .map(|(profile, count)| MigProfileCount { profile, count })
         .collect()
+}
+
+fn is_in_force(part: &VendorReport) -> bool {
+    part.layout
+        .shaping
+        .as_ref()
+        .is_some_and(|shaping| shaping.outcome == ShapingOutcome::InForce)
+}
+
+/// Names symbolic requests after the instances that the shaper made for them. Of requests with equal compute slices and suffix
+/// the one for more memory has the larger instances.
+fn by_what_is_there(
+    part: &VendorReport,
+    gpu: u32,
+    instances: &[MigProfileCount],
+) -> Vec<MigProfileCount> {
+    let there = part.layout.mig.get(&gpu.to_string());
+    let there = there.into_iter().flatten().map(|one| one.profile.as_str());
+    let there: Vec<Size<'_>> = there.filter_map(Size::of).collect();
+    let shares: Vec<Share> = instances
+        .iter()
+        .filter(|one| one.count > 0)
+        .filter_map(|one| share(&one.profile))
+        .collect();
+    let named = |key: &str| {
+        let asked = share(key)?;
+        let alike = |other: &&Share| other.slices == asked.slices && other.suffix == asked.suffix;
+        let smaller: BTreeSet<(u32, u32)> = shares
+            .iter()
+            .filter(alike)
+            .map(Share::in_lowest_terms)
+            .collect();
+        let mut found: Vec<&Size<'_>> = there
+            .iter()
+            .filter(|size| size.slices == asked.slices && size.suffix == asked.suffix)
+            .collect();
+        found.sort_by_key(|size| size.gigabytes);
+        // One too many or too few, and which is which cannot be told.
+        if found.len() != smaller.len() {
+            return None;
+        }
+        let (part, whole) = asked.in_lowest_terms();
+        let rank = smaller.iter().filter(|(p, w)| p * whole < part * w).count();
+        found.get(rank).map(|size| size.name.to_owned())
+    };
+    literal(named, instances)
+}
+
+fn share(key: &str) -> Option<Share> {
+    match key.parse().ok()? {
+        Request::Symbolic(share) => Some(share),
+        Request::Literal(_) => None,
+    }
+}
+
+/// What a literal name says of its size.
+struct Size<'a> {
+    name: &'a str,
+    slices: u8,
+    gigabytes: u32,
+    suffix: &'a str,
+}
+
+impl<'a> Size<'a> {
+    fn of(name: &'a str) -> Option<Self> {
+        let (base, suffix) = split_suffix(name);
+        let (slices, memory) = base.split_once("g.")?;
+        Some(Self {
+            name,
+            slices: slices.parse().ok()?,
+            gigabytes: memory.strip_suffix("gb")?.parse().ok()?,
+            suffix,
+        })
+    }
 }
 
 /// A count that the schema bounds below at 0.

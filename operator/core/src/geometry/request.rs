@@ -91,7 +91,7 @@ fn number(text: &str) -> Option<u8> {
 }
 
 /// `1g.10gb+me` → `1g.10gb` and `+me`.
-fn split_suffix(name: &str) -> (&str, &str) {
+pub(super) fn split_suffix(name: &str) -> (&str, &str) {
     name.split_at(name.find(['+', '-']).unwrap_or(name.len()))
 }
 
@@ -110,6 +110,17 @@ impl Request {
 }
 
 impl Share {
+    /// Memory fraction in lowest terms, so that equal ones compare equal.
+    pub(super) fn in_lowest_terms(&self) -> (u32, u32) {
+        let (part, whole) = (u32::from(self.part), u32::from(self.whole));
+        let (mut a, mut b) = (part, whole);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        let divisor = a.max(1);
+        (part / divisor, whole / divisor)
+    }
+
     fn is(&self, profile: &Profile, profiles: &[Profile]) -> bool {
         profile.slices == self.slices
             && u16::from(profile.size) * u16::from(self.whole)

@@ -86,6 +86,12 @@ pub enum RecordWrite {
         /// New term: the fence's value, or one above it for the second attestation.
         term: i64,
     },
+    /// Raise the term and withdraw the ordered layout in one: the report that answers the term tells whether the node has let
+    /// go of the order, which it would carry out at every boot otherwise.
+    Withdraw {
+        /// New term.
+        term: i64,
+    },
     /// Order a layout.
     Layout {
         /// The layout; `None` leaves the geometry as it is.

@@ -7,11 +7,17 @@ use super::step::standstill;
 use super::unmet::Unmet;
 use super::{
     Decision, Facts, NodeWrite, RecordFacts, RecordWrite, Step, Target, Want, proofs, raise,
+    shaping,
 };
 use crate::vendor::Owner;
 
 pub(super) fn step(facts: &Facts, record: &RecordFacts) -> Decision {
     if facts.want == Want::Nothing {
+        if holds_order(facts, record) {
+            // Behind a fence, since the agent that takes orders back may have left with the node's cohort, and the label that
+            // comes with a fence brings it here.
+            return standstill(facts).unwrap_or_else(|| raise::fence(facts, record, Step::Fence));
+        }
         // Read fresh: an old picture of the Node could hide a grant that has landed.
         return Decision::at(Step::None).write_fresh(facts, RecordWrite::Clear);
     }
@@ -29,6 +35,12 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts) -> Decision {
     }
 }
 
+/// Whether a layout is ordered, or lies on the node as an order. Left there, the next shaper on this node would carry it out,
+/// whoever uses the devices by then.
+fn holds_order(facts: &Facts, record: &RecordFacts) -> bool {
+    record.layout.is_some() || proofs::report(facts).is_ok_and(|report| report.layout.ordered)
+}
+
 fn hand_first_word(facts: &Facts, record: &RecordFacts, target: &Target) -> Decision {
     if let Err(unmet) = proofs::vacated(facts, record, Goal::Wanted(target)) {
         return unmet.decide(facts, Step::Discover);
@@ -38,8 +50,8 @@ fn hand_first_word(facts: &Facts, record: &RecordFacts, target: &Target) -> Deci
 
 /// Orders the layout, waits for it, and hands the word. The caller has the vacate proof on fresh reads.
 pub(super) fn hand_word(facts: &Facts, record: &RecordFacts, goal: Goal<'_>) -> Decision {
-    if let Goal::Wanted(target) = goal {
-        if record.layout != target.layout {
+    match goal {
+        Goal::Wanted(target) if record.layout != target.layout => {
             return Decision::at(Step::Reshape).write_fresh(
                 facts,
                 RecordWrite::Layout {
@@ -47,9 +59,17 @@ pub(super) fn hand_word(facts: &Facts, record: &RecordFacts, goal: Goal<'_>) -> 
                 },
             );
         }
-        if let Err(unmet) = proofs::layout(facts, record, target.layout.as_ref()) {
-            return unmet.decide(facts, Step::Reshape);
+        Goal::Wanted(target) => {
+            if let Err(unmet) = proofs::layout(facts, record, target.layout.as_ref()) {
+                return unmet.decide(facts, Step::Reshape);
+            }
         }
+        // The driver has to start whatever became of the layout: it is here to unprepare.
+        Goal::BackToDra(_) if shaping::bars_operands(facts, record) => {
+            return Decision::at(Step::Reshape)
+                .write_fresh(facts, RecordWrite::Layout { layout: None });
+        }
+        Goal::BackToDra(_) | Goal::Nothing => {}
     }
     let Some((owner, cohort)) = goal.owner() else {
         return Decision::at(Step::None);
@@ -110,7 +130,10 @@ fn ready_to_grant(
     proofs::no_operand(facts)?;
     proofs::word(facts, record, owner)?;
     if let Goal::Wanted(target) = goal {
-        proofs::layout(facts, record, target.layout.as_ref())?;
+        match &target.layout {
+            Some(layout) => proofs::layout(facts, record, Some(layout))?,
+            None => proofs::withdrawn(facts, record)?,
+        }
     }
     proofs::vacated(facts, record, goal)
 }

@@ -64,16 +64,17 @@ impl GivenUp {
         }
     }
 
-    /// As a former controller told it: how many tries there were is not known any more.
+    /// As a former controller told it: how many tries there were is not known any more. `observed` is the generation that it
+    /// looked at last; what it gave up before another generation is not this aim.
     #[must_use]
-    pub const fn told(aim: Aim, at_s: i64, why: String) -> Self {
-        Self {
+    pub fn told(aim: Aim, observed: Option<i64>, at_s: i64, why: String) -> Option<Self> {
+        (observed == Some(aim.generation)).then_some(Self {
             aim,
             fence: None,
             times: 1,
             at_s,
             why,
-        }
+        })
     }
 
     /// The rest, if it is not over. `timeout_s` is the deadline that a drain has; another aim ends the rest at once.

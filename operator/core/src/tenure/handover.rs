@@ -4,10 +4,12 @@ use super::change::{Change, change, current};
 use super::step::standstill;
 use super::unmet::{Unmet, blocker};
 use super::{
-    Decision, Facts, NodeWrite, RecordFacts, Step, Want, advert, consumers, held, proofs, raise,
+    Decision, Facts, NodeWrite, RecordFacts, RecordWrite, Step, Want, advert, consumers, held,
+    proofs, raise, shaping,
 };
 use crate::blocker::{Blocker, Reason};
 use crate::intent::DrainPolicy;
+use crate::report::ShapingOutcome;
 use crate::vendor::Owner;
 
 pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64) -> Decision {
@@ -25,7 +27,7 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
         && wanted.is_none()
         && let Err(unmet) = empty(facts)
     {
-        let waits = unmet.decide(facts, Step::Drain);
+        let waits = let_unprepare(facts, record, owner, unmet.decide(facts, Step::Drain));
         if overdue(facts, &waits).is_none() {
             return waits;
         }
@@ -41,7 +43,7 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, owner: Owner, fence: i64
         return decision;
     }
     match (record.term == fence, wanted) {
-        (true, None) => drain(facts, record),
+        (true, None) => drain(facts, record, owner),
         // A change of mind before revoke: everything is as it was.
         (true, Some(_)) => Decision::at(Step::Unfence).write(NodeWrite::Unfence),
         // Granted to somebody who is no longer wanted, or only to let claims be unprepared: drain (again).
@@ -80,18 +82,52 @@ const fn unsettled_s(facts: &Facts) -> u64 {
 }
 
 /// Drain, attest, revoke: consumers first, so that people see the names of pods rather than of holders.
-fn drain(facts: &Facts, record: &RecordFacts) -> Decision {
+fn drain(facts: &Facts, record: &RecordFacts, owner: Owner) -> Decision {
     let settle = unsettled_s(facts);
     if settle > 0 {
         return Unmet::Time(settle).decide(facts, Step::Drain);
     }
     if let Err(unmet) = consumers::gone(facts, false) {
-        return give_up(facts, unmet.decide(facts, Step::Drain));
+        let waiting = unmet.decide(facts, Step::Drain);
+        return give_up(facts, let_unprepare(facts, record, owner, waiting));
     }
     if let Err(unmet) = proofs::attested(facts, record) {
-        return give_up(facts, unmet.decide(facts, Step::Attest));
+        let waiting = unmet.decide(facts, Step::Attest);
+        return give_up(facts, let_unprepare(facts, record, owner, waiting));
     }
     Decision::at(Step::Revoke).write_fresh(facts, NodeWrite::Revoke)
+}
+
+/// Claims end only when their driver unprepares them, and a driver that waits for a layout which does not come never starts. So
+/// behind the fence, where nobody new is let in, the layout is withdrawn, and it starts on the geometry as it is.
+fn let_unprepare(
+    facts: &Facts,
+    record: &RecordFacts,
+    owner: Owner,
+    mut waiting: Decision,
+) -> Decision {
+    let claims =
+        proofs::dra_holders(facts) || facts.consumers.iter().flatten().any(consumers::is_dra);
+    let runs = facts
+        .operands
+        .iter()
+        .any(|pod| pod.owner == owner && pod.ready && !pod.terminating);
+    let barred = owner == Owner::Dra && shaping::bars_operands(facts, record);
+    if !(barred && claims) || runs || waiting.needs_fresh {
+        return waiting;
+    }
+    // A layout is made anew after every boot; that is worth some patience.
+    let left_s = if shaping::outcome(facts) == Some(ShapingOutcome::Working) {
+        facts.timing.patience_s.saturating_sub(facts.timing.step_s)
+    } else {
+        0
+    };
+    if left_s > 0 {
+        waiting.wake_s = Some(waiting.wake_s.map_or(left_s, |wake_s| wake_s.min(left_s)));
+        return waiting;
+    }
+    waiting.write = None;
+    waiting.write_fresh(facts, RecordWrite::Layout { layout: None })
 }
 
 /// Past its deadline a drain by eviction is given up: nothing was taken from the owner yet, and a node that waits behind its

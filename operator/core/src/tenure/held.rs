@@ -5,7 +5,7 @@ use super::step::standstill;
 use super::unmet::{Unmet, blocker};
 use super::{
     Decision, Facts, OperandPod, PodWrite, RecordFacts, RecordWrite, Step, Target, Want, advert,
-    first, proofs, raise,
+    first, layout_stands, proofs, raise, shaping,
 };
 use crate::blocker::Reason;
 use crate::vendor::Owner;
@@ -66,10 +66,41 @@ fn restate(facts: &Facts, record: &RecordFacts, owner: Owner) -> Decision {
             ),
         ));
     };
+    if let Some(decision) = restate_layout(facts, record, owner, cohort) {
+        return decision;
+    }
     Decision::at(Step::HandWord).write_fresh(
         facts,
         first::order(record, owner, cohort, record.term.saturating_add(1)),
     )
+}
+
+/// The layout that the node has, and is to have, is ordered again before the owner is: an owner without a layout would have the
+/// node forget its order, and a healthy node drained for one.
+fn restate_layout(
+    facts: &Facts,
+    record: &RecordFacts,
+    owner: Owner,
+    cohort: &String,
+) -> Option<Decision> {
+    let Want::Owner(target) = &facts.want else {
+        return None;
+    };
+    let layout = target.layout.as_ref()?;
+    if target.owner != owner || target.cohort != *cohort || record.layout.as_ref() == Some(layout) {
+        return None;
+    }
+    let decision = Decision::at(Step::HandWord);
+    Some(match proofs::answer(facts, record) {
+        Err(unmet) => unmet.decide(facts, Step::HandWord),
+        Ok(report) if !layout_stands(layout, report) => return None,
+        Ok(_) => decision.write_fresh(
+            facts,
+            RecordWrite::Layout {
+                layout: Some(layout.clone()),
+            },
+        ),
+    })
 }
 
 /// Starts a handover, if one may start. A node whose agent cannot attest is left alone: behind a fence it could only wait.
@@ -85,6 +116,11 @@ fn start(facts: &Facts, record: &RecordFacts) -> Decision {
         return Decision::at(Step::Hold).because(blocker.clone());
     }
     if let Err(unmet) = proofs::answer(facts, record) {
+        return unmet.decide(facts, Step::Hold);
+    }
+    if let Want::Owner(target) = &facts.want
+        && let Err(unmet) = shaping::has_looked(facts, target)
+    {
         return unmet.decide(facts, Step::Hold);
     }
     if !facts.claimed {
@@ -103,7 +139,8 @@ fn restart(facts: &Facts, target: &Target) -> Decision {
     renew(facts, target)
 }
 
-/// Deletes the operand pod that has another template; its DaemonSet makes it anew. One at a time.
+/// Deletes the operand pod that has another template; its DaemonSet makes it anew. One at a time, and only when its successor
+/// could start: claims of a DRA driver that waits for its layout cannot end.
 pub(super) fn renew(facts: &Facts, target: &Target) -> Decision {
     let ours = |pod: &&OperandPod| pod.owner == target.owner && pod.cohort == target.cohort;
     if facts
@@ -124,13 +161,14 @@ pub(super) fn renew(facts: &Facts, target: &Target) -> Decision {
         .filter(ours)
         .filter(|pod| pod.template != target.template)
         .min();
-    outdated.map_or_else(
-        || Decision::at(Step::Verify),
-        |pod| {
-            Decision::at(Step::Verify).write(PodWrite::Restart {
-                name: pod.name.clone(),
-                uid: pod.uid.clone(),
-            })
-        },
-    )
+    let Some(pod) = outdated else {
+        return Decision::at(Step::Verify);
+    };
+    match shaping::verified(facts, target) {
+        Ok(()) => Decision::at(Step::Verify).write(PodWrite::Restart {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+        }),
+        Err(unmet) => unmet.decide(facts, Step::Verify),
+    }
 }

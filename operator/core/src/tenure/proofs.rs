@@ -191,6 +191,18 @@ pub(super) fn layout(
     ))
 }
 
+/// No layout order lies on the node any more. Asked for once the term was raised with or after the withdrawal, so that the
+/// agent has passed it on before it read.
+pub(super) fn withdrawn(facts: &Facts, record: &RecordFacts) -> Result<(), Unmet> {
+    if answer(facts, record)?.layout.ordered {
+        return Err(Unmet::soon(
+            Reason::LayoutPending,
+            "the node still keeps the former layout order, which is withdrawn",
+        ));
+    }
+    Ok(())
+}
+
 fn readable(facts: &Facts, report: &VendorReport) -> Result<(), Unmet> {
     if !report.in_use.unknown {
         return Ok(());

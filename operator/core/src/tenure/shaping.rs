@@ -12,7 +12,7 @@
 
 use super::layout::layout_in_force;
 use super::unmet::Unmet;
-use super::{Facts, Target, proofs};
+use super::{Facts, RecordFacts, Target, proofs};
 use crate::blocker::Reason;
 use crate::intent::Layout;
 use crate::report::{Shaping, ShapingOutcome, VendorReport};
@@ -49,6 +49,87 @@ pub(super) fn pending(facts: &Facts, target: &Target) -> Option<Pending> {
         unmet,
         read_back: layout_in_force(layout, report),
     })
+}
+
+/// Whether the node's shaper has looked at the boards in this boot. Before that nobody knows whether they can carry another layout,
+/// and a fence for one that they cannot carry would be for nothing.
+pub(super) fn has_looked(facts: &Facts, target: &Target) -> Result<(), Unmet> {
+    let layout = &proofs::report(facts)?.layout;
+    match (&target.layout, &layout.shaping) {
+        (Some(Layout::Mig(_)), Some(shaping))
+            if shaping.outcome == ShapingOutcome::Working
+                && layout.boards.is_empty()
+                && !layout.boards_left_out =>
+        {
+            Err(Unmet::at_once(
+                Reason::ShaperSilent,
+                said(
+                    shaping,
+                    "another layout is wanted, and what the boards can carry is not known yet",
+                ),
+            ))
+        }
+        (_, _) => Ok(()),
+    }
+}
+
+/// Whether an operand that waits for a verified layout would be let start, were it made anew now: asked before a running one is
+/// taken away.
+pub(super) fn verified(facts: &Facts, target: &Target) -> Result<(), Unmet> {
+    if target.layout.is_none() {
+        return Ok(());
+    }
+    let Some(shaping) = &proofs::report(facts)?.layout.shaping else {
+        return Err(Unmet::soon(
+            Reason::ShaperSilent,
+            "the node's shaper, which lets the operand start, has not said anything yet; the one that runs is kept",
+        ));
+    };
+    match shaping.outcome {
+        ShapingOutcome::InForce => Ok(()),
+        ShapingOutcome::Idle | ShapingOutcome::Working => Err(Unmet::soon(
+            Reason::LayoutPending,
+            said(
+                shaping,
+                "the operand is made anew once the layout is verified",
+            ),
+        )),
+        ShapingOutcome::Busy
+        | ShapingOutcome::Infeasible
+        | ShapingOutcome::ResetRequired
+        | ShapingOutcome::RebootRequired
+        | ShapingOutcome::Failed => Err(trouble(shaping).unwrap_or_else(|| {
+            Unmet::at_once(
+                Reason::DevicesInUse,
+                said(shaping, "a process holds the devices"),
+            )
+        })),
+    }
+}
+
+/// Whether an operand that waits for the ordered layout would wait for ever, or for a person. An operand of the same cohort
+/// starts on an order that leaves the geometry as it is.
+pub(super) fn bars_operands(facts: &Facts, record: &RecordFacts) -> bool {
+    record.layout.is_some()
+        && outcome(facts).is_some_and(|outcome| match outcome {
+            ShapingOutcome::InForce | ShapingOutcome::Idle => false,
+            ShapingOutcome::Working
+            | ShapingOutcome::Busy
+            | ShapingOutcome::Infeasible
+            | ShapingOutcome::ResetRequired
+            | ShapingOutcome::RebootRequired
+            | ShapingOutcome::Failed => true,
+        })
+}
+
+/// What the node's shaper says, if it has one.
+pub(super) fn outcome(facts: &Facts) -> Option<ShapingOutcome> {
+    let report = proofs::report(facts).ok()?;
+    report
+        .layout
+        .shaping
+        .as_ref()
+        .map(|shaping| shaping.outcome)
 }
 
 /// What the shaper of a held node has to say.

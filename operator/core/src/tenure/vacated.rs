@@ -17,7 +17,7 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, fence: i64) -> Decision 
     let raised = fence.saturating_add(1);
     let handed = fence.saturating_add(2);
     if record.term == fence {
-        return second_raise(facts, raised);
+        return second_raise(facts, record, raised);
     }
     let goal = Goal::of(facts, record);
     if goal == Goal::Nothing {
@@ -38,17 +38,29 @@ pub(super) fn step(facts: &Facts, record: &RecordFacts, fence: i64) -> Decision 
 }
 
 /// Asks for the second attestation once the old operand is seen gone: only then can it say that nobody was let in after the
-/// first one.
-fn second_raise(facts: &Facts, term: i64) -> Decision {
+/// first one. Where nobody is to follow, the ordered layout is withdrawn with it: the agent is here as long as the fence is.
+fn second_raise(facts: &Facts, record: &RecordFacts, term: i64) -> Decision {
+    let write = if record.layout.is_some() && Goal::of(facts, record) == Goal::Nothing {
+        RecordWrite::Withdraw { term }
+    } else {
+        RecordWrite::RaiseTerm { term }
+    };
     match proofs::no_operand(facts) {
-        Ok(()) => Decision::at(Step::Vacate).write(RecordWrite::RaiseTerm { term }),
+        Ok(()) => Decision::at(Step::Vacate).write(write),
         Err(unmet) => unmet.decide(facts, Step::Vacate),
     }
 }
 
-/// Nobody is to own the node: the fence comes down on the same proof that a next owner would need.
+/// Nobody is to own the node: the fence comes down on the same proof that a next owner would need, and when the node keeps no
+/// order about its geometry either.
 fn leave(facts: &Facts, record: &RecordFacts) -> Decision {
-    match proofs::vacated(facts, record, Goal::Nothing) {
+    if record.layout.is_some() {
+        // Ordered for an owner who is not to come any more. Withdrawn where the term is raised for the second time.
+        return raise::fence(facts, record, Step::Vacate);
+    }
+    let free = proofs::vacated(facts, record, Goal::Nothing)
+        .and_then(|()| proofs::withdrawn(facts, record));
+    match free {
         Ok(()) => Decision::at(Step::Unfence).write_fresh(facts, NodeWrite::Unfence),
         Err(unmet) => unmet.decide(facts, Step::Vacate),
     }

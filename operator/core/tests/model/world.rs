@@ -381,6 +381,10 @@ impl World {
             RecordWrite::RaiseTerm { term } => {
                 self.change_record(|record| record.term = small(term));
             }
+            RecordWrite::Withdraw { term } => self.change_record(|record| {
+                record.term = small(term);
+                record.layout = 0;
+            }),
             RecordWrite::Layout { layout } => self.change_record(|record| {
                 record.layout = match layout {
                     Some(freehold_core::intent::Layout::LogicalNeuronCore(value)) => *value,

@@ -157,7 +157,13 @@ fn another_aim_is_tried_at_once_and_a_repeated_write_is_one_try() {
     let twice = GivenUp::with(Some(given_up(1)), aim(1), Some(4), NOW + 1, &why());
     assert_eq!(left(&twice, &aim(1), NOW + 1), Some(3600));
     // A controller that was restarted knows of one.
-    let told = GivenUp::told(aim(1), NOW, "Pod ml/long-run".into());
+    let told = |observed| GivenUp::told(aim(1), observed, NOW, "Pod ml/long-run".into());
+    assert_eq!(
+        [told(None), told(Some(0))],
+        [None, None],
+        "another generation's try"
+    );
+    let told = told(Some(1)).expect("this generation's");
     assert_eq!(left(&told, &aim(1), NOW), Some(3600));
     let next = GivenUp::with(Some(told), aim(1), Some(8), NOW, &why());
     assert_eq!(left(&next, &aim(1), NOW), Some(7200));

@@ -8,6 +8,7 @@ mod draining;
 mod first_ownership;
 mod given_up;
 mod holding;
+mod orders;
 mod rules;
 mod shaping;
 mod walk;

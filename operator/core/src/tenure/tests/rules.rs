@@ -159,7 +159,10 @@ fn needs_fresh_reads(write: &Write) -> bool {
         Write::Record(RecordWrite::HandWord { .. } | RecordWrite::Clear) => true,
         Write::Node(NodeWrite::Unfence)
         | Write::Record(
-            RecordWrite::Create { .. } | RecordWrite::RaiseTerm { .. } | RecordWrite::Layout { .. },
+            RecordWrite::Create { .. }
+            | RecordWrite::RaiseTerm { .. }
+            | RecordWrite::Withdraw { .. }
+            | RecordWrite::Layout { .. },
         )
         | Write::Pod(_) => false,
     }
@@ -210,7 +213,7 @@ proptest! {
     fn terms_only_grow_and_a_fence_is_ahead_of_every_term(facts in worlds()) {
         let record = facts.record.as_ref().map_or(0, |record| record.term);
         let write = step(&facts).write;
-        if let Some(Write::Record(RecordWrite::RaiseTerm { term } | RecordWrite::HandWord { term, .. })) = write {
+        if let Some(Write::Record(RecordWrite::RaiseTerm { term } | RecordWrite::Withdraw { term } | RecordWrite::HandWord { term, .. })) = write {
             prop_assert!(term > record);
         }
         if let Some(Write::Node(NodeWrite::Fence { term })) = write {

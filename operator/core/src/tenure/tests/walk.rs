@@ -15,6 +15,10 @@ fn answer_to(facts: &mut Facts, write: &Write) {
         Write::Record(RecordWrite::RaiseTerm { term }) => {
             facts.record.as_mut().expect("record").term = *term;
         }
+        Write::Record(RecordWrite::Withdraw { term }) => {
+            let record = facts.record.as_mut().expect("record");
+            (record.term, record.layout) = (*term, None);
+        }
         Write::Record(RecordWrite::Layout { layout }) => {
             facts.record.as_mut().expect("record").layout = layout.clone();
         }
@@ -53,6 +57,7 @@ fn answer_to(facts: &mut Facts, write: &Write) {
                 .layout
                 .logical_neuron_core = Some(i32::from(value));
         }
+        report.nvidia.as_mut().expect("part").layout.ordered = record.layout.is_some();
         report
     });
     facts.operands.clear();
@@ -73,6 +78,7 @@ fn short(write: &Write) -> &'static str {
     match write {
         Write::Record(RecordWrite::Create { .. }) => "create",
         Write::Record(RecordWrite::RaiseTerm { .. }) => "raise",
+        Write::Record(RecordWrite::Withdraw { .. }) => "withdraw",
         Write::Record(RecordWrite::Layout { .. }) => "layout",
         Write::Record(RecordWrite::HandWord { .. }) => "word",
         Write::Record(RecordWrite::Clear) => "clear",
@@ -177,6 +183,32 @@ fn a_node_that_leaves_its_cohort_ends_without_a_trace() {
             (None, None, None)
         );
     }
+}
+
+#[test]
+fn a_node_that_leaves_its_layout_behind_is_written_no_oftener() {
+    let mut facts = held_by(Owner::Dra, Want::Nothing);
+    facts.record.as_mut().expect("record").layout =
+        Some(crate::intent::Layout::LogicalNeuronCore(1));
+    let (writes, last) = walk(&mut facts);
+    assert_eq!(
+        writes,
+        ["fence", "raise", "revoke", "withdraw", "unfence", "clear"]
+    );
+    assert_eq!((last.step, facts.record), (Step::None, None));
+}
+
+#[test]
+fn a_layout_ordered_for_nobody_takes_five_writes_to_the_end() {
+    let mut facts = untouched(Want::Nothing);
+    facts.record = Some(RecordFacts {
+        layout: Some(crate::intent::Layout::LogicalNeuronCore(1)),
+        ..record(None, 1)
+    });
+    facts.report = Some(answer(1, None));
+    let (writes, last) = walk(&mut facts);
+    assert_eq!(writes, ["fence", "raise", "withdraw", "unfence", "clear"]);
+    assert_eq!((last.step, facts.record), (Step::None, None));
 }
 
 #[test]
