@@ -127,3 +127,48 @@ pub fn blind(identity: &Identity, last: Option<&NodeReport>, error: &LinkError) 
     report.errors = vec![format!("the witness does not answer: {error}")];
     report
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ordered(part: &Value) -> Option<Option<freehold_core::intent::Layout>> {
+        let object: AcceleratorNode = serde_json::from_value(json!({
+            "apiVersion": "freehold.dev/v1alpha1", "kind": "AcceleratorNode",
+            "metadata": {"name": "rack-3", "uid": "an-1", "generation": 7},
+            "spec": {"nodeUID": "uid-1", "neuron": part},
+        }))
+        .unwrap();
+        let identity = Identity {
+            node_uid: "uid-1".into(),
+        };
+        let order = request(&identity, &object).layouts.neuron?;
+        assert_eq!((order.object_uid.as_str(), order.generation), ("an-1", 7));
+        Some(order.layout)
+    }
+
+    #[test]
+    fn an_object_that_was_just_made_takes_no_layout_from_a_node() {
+        assert_eq!(ordered(&json!({"term": 1})), None);
+        assert_eq!(ordered(&json!({"term": 1, "cohort": "birch"})), None);
+    }
+
+    #[test]
+    fn a_layout_is_ordered_and_withdrawn_as_the_spec_says() {
+        let layout = json!({"logicalNeuronCore": 1});
+        let lnc = freehold_core::intent::Layout::LogicalNeuronCore(1);
+        for (part, expected) in [
+            (json!({"term": 1, "layout": layout}), Some(lnc.clone())),
+            (json!({"term": 4}), None),
+            (json!({"term": 1, "owner": "DRA"}), None),
+            (
+                json!({"term": 9, "owner": "DRA", "layout": layout}),
+                Some(lnc),
+            ),
+        ] {
+            assert_eq!(ordered(&part), Some(expected), "{part}");
+        }
+    }
+}

@@ -283,6 +283,20 @@ mod tests {
     }
 
     #[test]
+    fn an_order_that_lies_on_the_node_is_told_until_it_is_withdrawn() {
+        let none = LayoutOrder {
+            layout: None,
+            ..order(1)
+        };
+        for (order, expected) in [(None, false), (Some(none), false), (Some(order(1)), true)] {
+            let (told, _) = told(order.as_ref(), None);
+            let mut layout = LayoutReport::default();
+            told.add_to(&mut layout);
+            assert_eq!(layout.ordered, expected);
+        }
+    }
+
+    #[test]
     fn an_order_without_an_answer_of_this_boot_is_under_way() {
         for shaped in [None, Some(said("boot-1", 1)), Some(said("boot-2", 2))] {
             let shaping = told(Some(&order(1)), shaped.as_ref()).1.unwrap();

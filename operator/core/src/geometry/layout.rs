@@ -291,6 +291,68 @@ mod tests {
         }
     }
 
+    /// A layout in force whose table had no room in the report.
+    fn in_force(there: &[(&str, i32)]) -> VendorReport {
+        let mut part = node(1, &[]);
+        part.layout.mig = [("0".to_owned(), instances(there))].into();
+        part.layout.shaping = Some(crate::report::Shaping {
+            outcome: ShapingOutcome::InForce,
+            message: None,
+        });
+        part
+    }
+
+    #[test]
+    fn without_a_table_a_layout_in_force_is_named_after_the_instances_that_are_there() {
+        let part = in_force(&[
+            ("1g.12gb", 2),
+            ("1g.12gb+me", 1),
+            ("1g.24gb", 1),
+            ("2g.24gb", 1),
+        ]);
+        let layouts = [entry(
+            None,
+            &[
+                ("1g.1/4", 1),
+                ("1g.1/8", 1),
+                ("1g.2/16", 1),
+                ("1g.1/8+me", 1),
+                ("2g.1/4", 1),
+            ],
+        )];
+        let wanted = wanted_on(&layouts, &part).expect("one GPU");
+        assert_eq!(
+            wanted[&0],
+            instances(&[
+                ("1g.12gb", 2),
+                ("1g.12gb+me", 1),
+                ("1g.24gb", 1),
+                ("2g.24gb", 1)
+            ])
+        );
+    }
+
+    #[test]
+    fn what_the_instances_do_not_tell_apart_stays_as_written() {
+        let two_sizes = in_force(&[("1g.12gb", 2), ("1g.24gb", 1)]);
+        let mut not_verified = in_force(&[("1g.12gb", 7)]);
+        not_verified.layout.shaping = None;
+        let layouts = [entry(None, &[("1g.1/8", 7)])];
+        for part in [two_sizes, not_verified] {
+            let wanted = wanted_on(&layouts, &part).expect("one GPU");
+            assert_eq!(wanted[&0], instances(&[("1g.1/8", 7)]));
+        }
+    }
+
+    #[test]
+    fn gpus_with_instances_are_there_whatever_else_is_known() {
+        let mut part = node(2, &[]);
+        part.layout.mig = [("1", &[("7g.80gb", 1)]), ("6", &[("7g.80gb", 1)])]
+            .map(|(gpu, there)| (gpu.to_owned(), instances(there)))
+            .into();
+        assert_eq!(minors(&part), [1, 6].into());
+    }
+
     #[test]
     fn all_gpus_are_those_that_the_shaper_names() {
         let part = node(2, &[("H100-80", &[1, 6])]);

@@ -178,6 +178,50 @@ fn a_layout_that_is_there_already_needs_no_shaper_unless_only_a_table_can_name_i
 }
 
 #[test]
+fn a_layout_in_force_needs_no_table_even_where_only_a_table_could_name_it() {
+    let share = mig(MigStrategy::Mixed, &[(None, &[("1g.1/8", 7)])]);
+    let mut part = gpus(1, DRIVER);
+    part.layout.boards_left_out = true;
+    part.layout.shaping = shaping(ShapingOutcome::InForce);
+    part.layout.mig = [("0".to_owned(), instances(&[("1g.18gb", 7)]))].into();
+    let Want::Owner(target) = assigned(share, part.clone()).want else {
+        panic!("it is in force");
+    };
+    let expected = [("nvidia.com/mig-1g.18gb".to_owned(), 7)].into();
+    assert_eq!(target.expected, Ok(Expected::Resources(expected)));
+    let another = mig(MigStrategy::Mixed, &[(None, &[("3g.1/2", 2)])]);
+    let assignment = assigned(another, part);
+    assert_eq!(reason(&assignment), Some(Reason::UnknownGeometry));
+    assert!(
+        message(&assignment).contains("no room") && message(&assignment).contains("jade"),
+        "{assignment:?}"
+    );
+}
+
+#[test]
+fn a_node_that_the_cohort_has_is_not_held_because_its_shaper_has_yet_to_look_in_this_boot() {
+    let cohort = mig(MigStrategy::Mixed, &[(None, &[("1g.18gb", 7)])]);
+    let mut part = gpus(2, DRIVER);
+    part.layout.shaping = shaping(ShapingOutcome::Working);
+    let owner = names::owner_label(Vendor::Nvidia);
+    let held = names::cohort_label(Vendor::Nvidia);
+    for (owned_by, of, expected) in [
+        ("device-plugin", "jade", None),
+        ("device-plugin", "opal", Some(Reason::ShaperSilent)),
+        ("dra", "jade", Some(Reason::ShaperSilent)),
+    ] {
+        let assignment = assign(
+            Vendor::Nvidia,
+            &node(&[("pool", "jade"), (&owner, owned_by), (&held, of)]),
+            Some(&report(Some(part.clone()), None)),
+            &cluster(),
+            &intent([cohort.clone()]),
+        );
+        assert_eq!(reason(&assignment), expected, "{owned_by} {of}");
+    }
+}
+
+#[test]
 fn strategy_single_needs_one_uniform_type_on_every_gpu_by_the_names_that_they_have() {
     let uniform = boards(2, &[("H200", &[0, 1])]);
     let different = boards(2, &[("H200", &[0]), ("GB200-189", &[1])]);
