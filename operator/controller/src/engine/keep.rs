@@ -241,19 +241,18 @@ impl Engine {
     }
 
     /// A layout stays ordered until the operand that waits for it is gone: until its node is handed to somebody who wants none, or
-    /// to nobody.
+    /// to nobody. A driver that a node may have to go back to waits for it as well.
     fn is_shaping(&self, vendor: Vendor, cohort: &str) -> bool {
         self.world.records.iter().any(|(name, record)| {
             let Some(part) = record.spec.vendor(vendor) else {
                 return false;
             };
-            let label = self
-                .world
-                .nodes
-                .get(name)
-                .and_then(|node| node.cohort(vendor));
+            let node = self.world.nodes.get(name);
+            let label = node.and_then(|node| node.cohort(vendor));
+            let back = node.and_then(|node| self.way_back(vendor, name, node));
             let concerned = part.cohort.as_deref() == Some(cohort)
-                || label.is_some_and(|label| label == cohort);
+                || label.is_some_and(|label| label == cohort)
+                || back == Some(cohort);
             part.layout.is_some() && concerned
         })
     }
