@@ -290,9 +290,7 @@ mod tests {
         };
         for (order, expected) in [(None, false), (Some(none), false), (Some(order(1)), true)] {
             let (told, _) = told(order.as_ref(), None);
-            let mut layout = LayoutReport::default();
-            told.add_to(&mut layout);
-            assert_eq!(layout.ordered, expected);
+            assert_eq!(told.is_ordered(), expected);
         }
     }
 
