@@ -213,6 +213,14 @@ impl Controller {
         }
     }
 
+    /// Whether it says that it is ready.
+    ///
+    /// # Errors
+    /// When it does not answer, as when its process has ended.
+    pub async fn is_ready(&self) -> Result<bool> {
+        Ok(get(self.address, "/readyz").await?.0 == 200)
+    }
+
     /// The text of `/metrics`.
     ///
     /// # Errors

@@ -43,6 +43,10 @@ pub struct Options {
     /// reason after ten times that.
     #[arg(long, default_value_t = 1000)]
     pub status_rest_ms: u64,
+    /// Seconds that a watch may fail without a break before this replica says that it is not ready, since what it knows may be
+    /// that old.
+    #[arg(long, default_value_t = 120)]
+    pub cache_age_seconds: u64,
     /// List with pages instead of streaming the initial list, for API servers that refuse the latter.
     #[arg(long)]
     pub paged_lists: bool,

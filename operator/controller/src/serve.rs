@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::text;
 
-/// Whether every cache that decisions rest on is filled.
+/// Whether every cache that decisions rest on is filled and not too old.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness(Arc<AtomicBool>);
 
@@ -57,7 +57,10 @@ async fn ready(State((readiness, _)): State<Served>) -> (StatusCode, &'static st
     if readiness.0.load(Ordering::Relaxed) {
         (StatusCode::OK, "ok")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "caches are not filled")
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "caches are not filled, or too old",
+        )
     }
 }
 

@@ -352,22 +352,6 @@ impl AuditLog {
         Ok(Writes { events })
     }
 
-    /// Writes after `since` that are in the log by now. Asks nobody and waits for nothing, for whoever must act on a write at once.
-    ///
-    /// # Errors
-    /// When the log cannot be read.
-    pub fn writes_seen_since(&self, since: Mark, filter: &Filter) -> Result<Writes> {
-        let mut events = Vec::new();
-        for line in self.read(since.0, u64::MAX)?.lines() {
-            let event: AuditEvent =
-                serde_json::from_str(line).with_context(|| format!("in the audit log: {line}"))?;
-            if event.is_write() && filter.matches(&event) {
-                events.push(event);
-            }
-        }
-        Ok(Writes { events })
-    }
-
     fn length(&self) -> Result<u64> {
         Ok(std::fs::metadata(&self.path)
             .with_context(|| format!("reading {}", self.path.display()))?

@@ -4,5 +4,7 @@ mod crashes;
 mod interlock;
 mod leaders;
 mod planted;
+mod rig;
 mod stage;
+mod weather;
 mod whole;

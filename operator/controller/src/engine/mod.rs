@@ -100,7 +100,8 @@ impl Engine {
         let dra_api = serves_dra(&client).await?;
         let (sender, events) = mpsc::channel(EVENT_BUFFER);
         let (reply, replies) = mpsc::unbounded_channel();
-        let watches = Watches::new(client.clone(), sender, !options.paged_lists);
+        let cache_age = Duration::from_secs(options.cache_age_seconds);
+        let watches = Watches::new(client.clone(), sender, !options.paged_lists, cache_age);
         watches.clusters();
         watches.records();
         watches.pods();
@@ -222,7 +223,8 @@ impl Engine {
 
     /// When something is due without any change.
     fn alarm(&self) -> Option<Instant> {
-        let looks = [self.next_discovery, self.definitions.due()];
+        let too_old = self.too_old_at().filter(|at| *at > Instant::now());
+        let looks = [self.next_discovery, self.definitions.due(), too_old];
         // Only a replica that acts takes up what is due; for another it would stay due for ever.
         if !self.acts() {
             return looks.into_iter().flatten().min();
@@ -233,15 +235,20 @@ impl Engine {
         let timer = self.timers.first().map(|(at, _)| *at);
         [
             timer,
-            self.next_discovery,
-            self.definitions.due(),
             self.pacer.due(),
             self.keeper.due(),
             self.teller.due(),
         ]
         .into_iter()
+        .chain(looks)
         .flatten()
         .min()
+    }
+
+    /// When what is known will be too old to call this replica ready, or has become so.
+    fn too_old_at(&self) -> Option<Instant> {
+        let age = Duration::from_secs(self.options.cache_age_seconds);
+        self.world.in_doubt_since().map(|since| since + age)
     }
 
     /// Looks again at what changed or is due.
@@ -251,7 +258,8 @@ impl Engine {
             self.world.dirty.watches = false;
             self.adopt_intent();
         }
-        self.readiness.set(self.world.synced(self.dra_api));
+        let fresh = self.too_old_at().is_none_or(|at| at > now);
+        self.readiness.set(fresh && self.world.synced(self.dra_api));
         self.judge_marks();
         if !self.acts() {
             return;

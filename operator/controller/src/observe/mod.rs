@@ -8,5 +8,6 @@ pub(crate) mod marks;
 pub(crate) mod reach;
 pub(crate) mod slim;
 pub(crate) mod store;
+mod trouble;
 pub(crate) mod watches;
 pub(crate) mod world;

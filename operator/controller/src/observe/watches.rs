@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use freehold_api::{AcceleratorCluster, AcceleratorNode};
 use freehold_core::names;
@@ -21,6 +22,7 @@ use tokio::task::JoinHandle;
 use super::entry::{DaemonSetEntry, LabelKeys, Managed, NodeEntry, PodEntry, SliceEntry};
 use super::slim::{SlimDaemonSet, SlimNode, SlimPod, SlimSlice};
 use super::store::Change;
+use super::trouble::{Due, Trouble};
 
 /// Key of a namespaced object; the namespace is empty for cluster-scoped ones.
 pub(crate) type Key = (String, String);
@@ -52,6 +54,10 @@ pub(crate) enum Event {
     WatchFailed {
         kind: &'static str,
         error: String,
+    },
+    /// A watch that had failed goes on.
+    WatchBack {
+        kind: &'static str,
     },
 }
 
@@ -92,14 +98,22 @@ pub(crate) struct Watches {
     client: Client,
     events: Sender<Event>,
     streaming: bool,
+    /// After so long of nothing but failures a watch begins anew.
+    limit: Duration,
 }
 
 impl Watches {
-    pub(crate) const fn new(client: Client, events: Sender<Event>, streaming: bool) -> Self {
+    pub(crate) const fn new(
+        client: Client,
+        events: Sender<Event>,
+        streaming: bool,
+        limit: Duration,
+    ) -> Self {
         Self {
             client,
             events,
             streaming,
+            limit,
         }
     }
 
@@ -217,13 +231,19 @@ impl Watches {
         let gvk = GroupVersionKind::gvk(rival.group, rival.version, rival.kind);
         let resource = ApiResource::from_gvk_with_plural(&gvk, rival.plural);
         let api = Api::<PartialObjectMeta<DynamicObject>>::all_with(self.client.clone(), &resource);
-        let stream = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
-        tokio::spawn(forward(rival.kind, stream, self.events.clone(), |change| {
-            Event::Rival {
-                kind: rival.kind,
-                change: change.boil(|_| Some(())),
-            }
-        }))
+        let config = watcher::Config::default().page_size(PAGE);
+        let wrap = |change: Change<_, _>| Event::Rival {
+            kind: rival.kind,
+            change: change.boil(|_| Some(())),
+        };
+        let trouble = Trouble::new(self.limit);
+        tokio::spawn(forward(
+            rival.kind,
+            move || watcher(api.clone(), config.clone()).default_backoff(),
+            trouble,
+            self.events.clone(),
+            wrap,
+        ))
     }
 
     fn names<K>(&self, kind: &'static str, wrap: fn(Change<String, ()>) -> Event) -> JoinHandle<()>
@@ -267,8 +287,14 @@ impl Watches {
         } else {
             config.page_size(PAGE)
         };
-        let stream = watcher(api, config).default_backoff();
-        tokio::spawn(forward(kind, stream, self.events.clone(), wrap))
+        let trouble = Trouble::new(self.limit);
+        tokio::spawn(forward(
+            kind,
+            move || watcher(api.clone(), config.clone()).default_backoff(),
+            trouble,
+            self.events.clone(),
+            wrap,
+        ))
     }
 }
 
@@ -283,17 +309,46 @@ fn managed() -> watcher::Config {
     ))
 }
 
-async fn forward<K, F>(
+/// Passes on what a watch tells; begins it anew when it cannot go on.
+async fn forward<K, S, F>(
     kind: &'static str,
-    stream: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
+    begin: impl Fn() -> S + Send,
+    mut trouble: Trouble,
     events: Sender<Event>,
     mut wrap: F,
 ) where
     K: kube::Resource + Clone + Debug + Send + 'static,
+    S: Stream<Item = watcher::Result<watcher::Event<K>>> + Send,
     F: FnMut(Change<String, K>) -> Event,
 {
-    let mut stream = std::pin::pin!(stream);
-    while let Some(event) = stream.next().await {
+    let mut stream = Box::pin(begin());
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => match event {
+                Some(event) => event,
+                None => return,
+            },
+            () = sleep_until(trouble.due()) => {
+                match trouble.take(Instant::now()) {
+                    Due::Relist => {
+                        tracing::warn!(kind, "the watch cannot go on from where it was; listing anew");
+                        stream = Box::pin(begin());
+                    }
+                    Due::Back => {
+                        if events.send(Event::WatchBack { kind }).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                continue;
+            }
+        };
+        if let Ok(event) = &event
+            && trouble.worked(event)
+            && events.send(Event::WatchBack { kind }).await.is_err()
+        {
+            return;
+        }
         let event = match event {
             Ok(watcher::Event::Init) => wrap(Change::Restarted),
             Ok(watcher::Event::InitDone) => wrap(Change::Synced),
@@ -301,14 +356,24 @@ async fn forward<K, F>(
                 wrap(Change::Applied(key(&object), Some(object)))
             }
             Ok(watcher::Event::Delete(object)) => wrap(Change::Deleted(key(&object))),
-            Err(error) => Event::WatchFailed {
-                kind,
-                error: error.to_string(),
-            },
+            Err(error) => {
+                trouble.failed(&error, Instant::now());
+                Event::WatchFailed {
+                    kind,
+                    error: error.to_string(),
+                }
+            }
         };
         if events.send(event).await.is_err() {
             return;
         }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
     }
 }
 

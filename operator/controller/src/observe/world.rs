@@ -32,6 +32,8 @@ pub(crate) struct World {
     pods_on: HashMap<String, BTreeSet<String>>,
     slices_on: HashMap<String, BTreeSet<String>>,
     seen: HashMap<String, PerVendor<Seen>>,
+    /// Watches that fail, and since when.
+    failing: BTreeMap<&'static str, Instant>,
     /// What must be looked at again.
     pub(crate) dirty: Dirty,
 }
@@ -73,6 +75,11 @@ impl World {
             && self.rivals.values().all(Store::synced)
             && (!dra_api
                 || (self.slices.synced() && self.classes.synced() && self.templates.synced()))
+    }
+
+    /// Since when the watch that has failed longest has told nothing.
+    pub(crate) fn in_doubt_since(&self) -> Option<Instant> {
+        self.failing.values().min().copied()
     }
 
     /// Takes an event in.
@@ -214,7 +221,12 @@ impl World {
             Event::WatchFailed { kind, error: _ } => {
                 if let Some(store) = self.rivals.get_mut(kind) {
                     store.assume_synced();
+                } else {
+                    self.failing.entry(kind).or_insert(now);
                 }
+            }
+            Event::WatchBack { kind } => {
+                self.failing.remove(kind);
             }
         }
     }
