@@ -151,5 +151,6 @@ fn ordered(node: &NodeHandle) -> Result<Option<i64>> {
         let path = tree.path(&format!("{}/neuron/layout", names::HOST_STATE_DIR));
         Ok(serde_json::from_str(&std::fs::read_to_string(path)?)?)
     })?;
-    Ok(order["layout"]["logicalNeuronCore"].as_i64())
+    let setting = order.pointer("/layout/logicalNeuronCore");
+    Ok(setting.and_then(Value::as_i64))
 }

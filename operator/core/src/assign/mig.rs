@@ -24,9 +24,12 @@ pub(super) fn fits(
             format!("the layout of cohort {name} names {gone}"),
         )
     })?;
+    if !under_way {
+        has_looked(cohort, part)?;
+    }
     let boards = &part.layout.boards;
     if boards.is_empty() {
-        return without_tables(cohort, &wanted, part, under_way);
+        return without_tables(cohort, &wanted, part);
     }
     for (gpu, instances) in &wanted {
         let profiles = profiles_of(boards, *gpu).unwrap_or_default();
@@ -45,37 +48,48 @@ fn without_tables(
     cohort: &Cohort,
     wanted: &BTreeMap<u32, Vec<MigProfileCount>>,
     part: &VendorReport,
-    under_way: bool,
 ) -> Result<(), Blocker> {
     let by_share = wanted
         .values()
         .flatten()
         .any(|one| matches!(one.profile.parse(), Ok(Request::Symbolic(_))));
-    let there = cohort
-        .layout
-        .as_ref()
-        .is_some_and(|layout| layout_in_force(layout, part));
-    if there && !by_share {
+    if is_there(cohort, part) && !by_share {
         return Ok(());
     }
     shaper_spoke(cohort, part)?;
     match &part.layout.shaping {
+        // Said before where nothing is under way.
         Some(Shaping {
             outcome: ShapingOutcome::Working,
             message: _,
-        }) if under_way => Ok(()),
+        }) => Ok(()),
+        Some(_) | None if part.layout.boards_left_out => Err(left_out(cohort)),
+        Some(_) | None => Err(unknown(cohort, "any GPU", part)),
+    }
+}
+
+/// What boards offer is the shaper's word, and while it has yet to look in this boot, or is at work, that is a word of the past.
+/// A layout that is there anyhow needs none.
+fn has_looked(cohort: &Cohort, part: &VendorReport) -> Result<(), Blocker> {
+    match &part.layout.shaping {
         Some(Shaping {
             outcome: ShapingOutcome::Working,
             message,
-        }) => Err(Blocker::new(
+        }) if !is_there(cohort, part) => Err(Blocker::new(
             Reason::ShaperSilent,
             message.clone().unwrap_or_else(|| {
                 "the node's shaper has not said yet what its boards offer".to_owned()
             }),
         )),
-        Some(_) | None if part.layout.boards_left_out => Err(left_out(cohort)),
-        Some(_) | None => Err(unknown(cohort, "any GPU", part)),
+        Some(_) | None => Ok(()),
     }
+}
+
+fn is_there(cohort: &Cohort, part: &VendorReport) -> bool {
+    cohort
+        .layout
+        .as_ref()
+        .is_some_and(|layout| layout_in_force(layout, part))
 }
 
 /// Whether the node has a shaper that could make a layout.

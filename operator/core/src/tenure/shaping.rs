@@ -51,25 +51,19 @@ pub(super) fn pending(facts: &Facts, target: &Target) -> Option<Pending> {
     })
 }
 
-/// Whether the node's shaper has looked at the boards in this boot. Before that nobody knows whether they can carry another layout,
-/// and a fence for one that they cannot carry would be for nothing.
+/// Whether the node's shaper has looked in this boot, and is done with what it was ordered before. Until then nobody knows whether
+/// the boards can carry another layout, or whether anybody is there to make it, and a fence might be for nothing.
 pub(super) fn has_looked(facts: &Facts, target: &Target) -> Result<(), Unmet> {
-    let layout = &proofs::report(facts)?.layout;
-    match (&target.layout, &layout.shaping) {
-        (Some(Layout::Mig(_)), Some(shaping))
-            if shaping.outcome == ShapingOutcome::Working
-                && layout.boards.is_empty()
-                && !layout.boards_left_out =>
-        {
-            Err(Unmet::at_once(
-                Reason::ShaperSilent,
-                said(
-                    shaping,
-                    "another layout is wanted, and what the boards can carry is not known yet",
-                ),
-            ))
-        }
-        (_, _) => Ok(()),
+    let shaping = proofs::report(facts)?.layout.shaping.as_ref();
+    match shaping.filter(|shaping| shaping.outcome == ShapingOutcome::Working) {
+        Some(shaping) if target.layout.is_some() => Err(Unmet::at_once(
+            Reason::ShaperSilent,
+            said(
+                shaping,
+                "a change waits until the node's shaper can tell what it finds",
+            ),
+        )),
+        Some(_) | None => Ok(()),
     }
 }
 

@@ -178,6 +178,24 @@ fn a_layout_that_is_there_already_needs_no_shaper_unless_only_a_table_can_name_i
 }
 
 #[test]
+fn a_table_from_before_the_host_restarted_is_not_judged_by() {
+    let mut part = boards(1, &[("H200", &[0])]);
+    part.layout.shaping = Some(Shaping {
+        outcome: ShapingOutcome::Working,
+        message: Some("the node's shaper has not looked in this boot yet".into()),
+    });
+    let cohort = mig(MigStrategy::Mixed, &[(None, &[("1g.1/8", 7)])]);
+    let assignment = assigned(cohort.clone(), part.clone());
+    assert_eq!(reason(&assignment), Some(Reason::ShaperSilent));
+    assert!(
+        message(&assignment).contains("in this boot"),
+        "{assignment:?}"
+    );
+    part.layout.mig = [("0".to_owned(), instances(&[("1g.18gb", 7)]))].into();
+    assert_eq!(reason(&assigned(cohort, part)), None, "it is there");
+}
+
+#[test]
 fn a_layout_in_force_needs_no_table_even_where_only_a_table_could_name_it() {
     let share = mig(MigStrategy::Mixed, &[(None, &[("1g.1/8", 7)])]);
     let mut part = gpus(1, DRIVER);

@@ -323,31 +323,25 @@ mod set_aside {
 
 mod planned {
     use super::*;
-    use crate::intent::MigLayout;
-    use crate::report::MigProfileCount;
 
     #[test]
-    fn no_fence_goes_up_for_another_layout_before_the_shaper_has_looked_at_the_boards() {
-        let mig = |profile: &str| {
-            Layout::Mig(vec![MigLayout {
-                gpus: None,
-                instances: vec![MigProfileCount {
-                    profile: profile.into(),
-                    count: 1,
-                }],
-            }])
-        };
-        let mut facts = held_by(Owner::Dra, wants_layout(Owner::Dra));
-        target_mut(&mut facts).layout = Some(mig("7g.1/1"));
-        record_mut(&mut facts).layout = Some(mig("1g.1/8"));
-        says(&mut facts, ShapingOutcome::Working);
+    fn no_fence_goes_up_for_another_layout_while_the_shaper_has_nothing_to_tell() {
+        let mut facts = ordered(
+            held_by(Owner::Dra, wants_layout(Owner::Dra)),
+            ShapingOutcome::Working,
+        );
+        target_mut(&mut facts).layout = Some(OTHER);
         let decision = step(&fresh(facts.clone(), vec![]));
         assert_eq!((decision.write.as_ref(), decision.step), (None, Step::Hold));
         assert_eq!(reason(&decision), Some(Reason::ShaperSilent));
+        let mut given_up = fresh(facts.clone(), vec![]);
+        given_up.want = Want::Nothing;
         says(&mut facts, ShapingOutcome::InForce);
-        assert!(matches!(
-            step(&fresh(facts, vec![])).write,
-            Some(Write::Node(NodeWrite::Fence { .. }))
-        ));
+        for facts in [fresh(facts, vec![]), given_up] {
+            assert!(matches!(
+                step(&facts).write,
+                Some(Write::Node(NodeWrite::Fence { .. }))
+            ));
+        }
     }
 }

@@ -150,17 +150,26 @@ fn geometry_changed_by_hand_under_a_running_operand_is_drained_and_repaired() {
 
 #[test]
 fn an_edited_layout_is_drained_for_whatever_became_of_the_last_one() {
-    for outcome in [
-        ShapingOutcome::InForce,
-        ShapingOutcome::Working,
-        ShapingOutcome::Failed,
-        ShapingOutcome::RebootRequired,
-    ] {
+    let edited = |outcome| {
         let mut facts = rebooted(outcome, None);
         facts.record.as_mut().expect("record").layout = Some(Layout::Mig(vec![MigLayout {
             gpus: None,
             instances: instances("7g.94gb", 1),
         }]));
+        facts
+    };
+    let early = step(&fresh(edited(ShapingOutcome::Working), vec![]));
+    assert_eq!(
+        (early.write.as_ref(), reason(&early)),
+        (None, Some(Reason::ShaperSilent)),
+        "not before that is known"
+    );
+    for outcome in [
+        ShapingOutcome::InForce,
+        ShapingOutcome::Failed,
+        ShapingOutcome::RebootRequired,
+    ] {
+        let facts = edited(outcome);
         assert!(
             matches!(
                 step(&fresh(facts, vec![])).write,
