@@ -15,7 +15,7 @@
 //! | set | – | any | held | `held` |
 //! | any | up | `T < F` | the fence went up, its term has not reached the agent yet: drain, then the raise | `raise` |
 //! | set | up | `T = F` | (drain,) attest, revoke | `handover` |
-//! | – | up | `T = F` | revoked: the old operand goes; then the term is raised | `vacated` |
+//! | – | up | `T = F` | revoked: the old operand goes; then the term is raised, and where nobody follows the layout withdrawn | `vacated` |
 //! | – | up | `T = F + 1` | vacate, reshape, hand the word | `vacated` |
 //! | – | up | `T = F + 2` | the word was handed: grant | `vacated` |
 //! | set | up | `T > F` | granted: verify, unfence | `handover` |
