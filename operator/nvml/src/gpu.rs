@@ -142,20 +142,20 @@ impl<'s> Gpu<'s> {
         row::rows(self.device)
     }
 
-    /// GPU instances, by ID. None while MIG mode is off.
+    /// GPU instances, by ID, those of profiles that no row tells of included. None while MIG mode is off.
     ///
     /// # Errors
     /// When NVML refuses.
-    pub fn instances(self, rows: &[Row]) -> Result<Vec<GpuInstance>, Error> {
+    pub fn instances(self) -> Result<Vec<GpuInstance>, Error> {
         let mut instances = Vec::new();
-        for row in rows {
-            match self.device.instances(row.profile.id) {
+        for (_, profile) in row::kinds(self.device)? {
+            match self.device.instances(profile.id) {
                 Ok(found) => {
                     for instance in &found {
                         instances.push(gpu_instance(instance)?);
                     }
                 }
-                Err(error) if error.is(Code::NotSupported) => {}
+                Err(error) if error.is(Code::NotSupported) || error.is(Code::InvalidArgument) => {}
                 Err(error) => return Err(error),
             }
         }

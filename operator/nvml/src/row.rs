@@ -2,8 +2,8 @@
 
 use freehold_core::geometry::Profile;
 
-use crate::Error;
 use crate::raw::{Device, RawProfile};
+use crate::{Code, Error};
 
 /// Kinds are asked for until NVML says that there are no more. nvml.h 13.3 has 18.
 const MOST_KINDS: u32 = 64;
@@ -65,19 +65,35 @@ const TRUE_COUNTS: [(u32, u32, u8); 5] = [
     (0x20B7_10DE, 3, 1),
 ];
 
-/// All rows of a GPU, by profile ID. A row without a name that anybody knows is left out: it cannot be asked for.
+/// What NVML says of each kind of profile that the GPU has, whether or not it can be asked for.
+pub fn kinds(device: Device<'_>) -> Result<Vec<(u32, RawProfile)>, Error> {
+    let mut kinds = Vec::new();
+    for kind in 0..MOST_KINDS {
+        match device.profile(kind) {
+            Ok(Some(found)) => kinds.push((kind, found)),
+            Ok(None) => {}
+            Err(error) if error.is(Code::InvalidArgument) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(kinds)
+}
+
+/// All rows of a GPU, by profile ID. A row without a name that anybody knows is left out: it cannot be asked for. So is one that
+/// has no place on this GPU, or not in this mode.
 pub fn rows(device: Device<'_>) -> Result<Vec<Row>, Error> {
     let pci = device.pci_device()?;
     let memory = device.memory()?;
     let mut rows = Vec::new();
-    for kind in 0..MOST_KINDS {
-        let found = match device.profile(kind) {
-            Ok(Some(found)) => found,
-            Ok(None) => continue,
-            Err(error) if error.is(crate::Code::InvalidArgument) => break,
-            Err(error) => return Err(error),
+    let mut refusal = None;
+    for (kind, found) in kinds(device)? {
+        let placements = match device.placements(found.id) {
+            Err(error) if error.is(Code::NotSupported) || error.is(Code::InvalidArgument) => {
+                refusal = Some(error);
+                continue;
+            }
+            answer => answer?,
         };
-        let placements = device.placements(found.id)?;
         let Some((_, size)) = placements.first().copied() else {
             continue;
         };
@@ -116,6 +132,12 @@ pub fn rows(device: Device<'_>) -> Result<Vec<Row>, Error> {
                 name,
             },
         });
+    }
+    if rows.is_empty()
+        && let Some(refusal) = refusal
+    {
+        // Not of one profile, then, but of the GPU as it is.
+        return Err(refusal);
     }
     rows.sort_by_key(|row| row.profile.id);
     Ok(rows)

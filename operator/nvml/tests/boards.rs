@@ -77,6 +77,38 @@ fn drivers_that_know_only_older_structures_give_the_same_table() {
 }
 
 #[test]
+fn a_profile_that_the_driver_has_no_place_for_hides_neither_the_others_nor_its_instances() {
+    for code in [2, 3] {
+        let (_root, fake, session) = machine(&[Board::H100]);
+        fake.carve(0, &[(9, 4)]).unwrap();
+        let gpu = session.gpu(0).unwrap();
+        let whole = gpu.rows().unwrap();
+        let refused = whole
+            .iter()
+            .find(|row| row.profile.id == 9)
+            .unwrap_or_else(|| panic!("{whole:?}"));
+        let before = whole.iter().filter(|row| row.kind < refused.kind).count();
+        let call = "nvmlDeviceGetGpuInstancePossiblePlacements_v2";
+        // Each profile is asked twice: how many, and which.
+        fake.fail(call, 2 * u64::try_from(before).unwrap(), code)
+            .unwrap();
+        let rest = gpu.rows().unwrap();
+        let expected: Vec<_> = whole.iter().filter(|row| *row != refused).collect();
+        assert_eq!(rest.iter().collect::<Vec<_>>(), expected);
+        let instances = gpu.instances().unwrap();
+        assert_eq!(instances.len(), 1);
+        assert_eq!(instances[0].profile, 9);
+
+        fake.fail_times(call, 0, 100, code).unwrap();
+        let error = gpu.rows().unwrap_err();
+        assert!(
+            error.is(Code::from_number(code)),
+            "a GPU that offers nothing says why: {error}"
+        );
+    }
+}
+
+#[test]
 fn gpus_are_told_apart_by_more_than_their_index() {
     let (_root, fake, session) = machine(&[Board::A30, Board::H100]);
     fake.change_gpu(1, |gpu| gpu.minor = 4).unwrap();
@@ -103,7 +135,6 @@ fn instances_are_made_where_they_are_asked_for_and_unmade() {
     };
     assert_eq!(gpu.mode().unwrap(), Some(on));
 
-    let rows = gpu.rows().unwrap();
     let at = |start, size| Placement { start, size };
     let two = gpu.create_instance(5, at(6, 6)).unwrap();
     let one = gpu.create_instance(47, at(3, 3)).unwrap();
@@ -119,7 +150,7 @@ fn instances_are_made_where_they_are_asked_for_and_unmade() {
     );
     let mut both = [two, one];
     both.sort_by_key(|instance| instance.id);
-    assert_eq!(gpu.instances(&rows).unwrap(), both);
+    assert_eq!(gpu.instances().unwrap(), both);
     assert_eq!(gpu.compute_instances(two.id).unwrap(), []);
 
     let compute = gpu.create_whole_compute_instance(two.id).unwrap();
@@ -144,7 +175,7 @@ fn instances_are_made_where_they_are_asked_for_and_unmade() {
     assert!(!access.exists());
     let gone = gpu.destroy_instance(two.id).unwrap_err();
     assert!(gone.is(Code::NotFound), "{gone}");
-    assert_eq!(gpu.instances(&rows).unwrap(), [one]);
+    assert_eq!(gpu.instances().unwrap(), [one]);
 }
 
 #[test]
@@ -157,7 +188,7 @@ fn a_compute_instance_that_is_a_part_is_told_from_a_whole_one() {
     })
     .unwrap();
     let gpu = session.gpu(0).unwrap();
-    let instance = gpu.instances(&gpu.rows().unwrap()).unwrap()[0];
+    let instance = gpu.instances().unwrap()[0];
     let compute = gpu.compute_instances(instance.id).unwrap();
     assert!(compute.len() == 1 && !compute[0].whole, "{compute:?}");
 }

@@ -78,6 +78,24 @@ impl Shaped {
         self.order.as_ref()?.layout.as_ref()
     }
 
+    /// Whether both say the same. Process IDs aside: a monitoring program that is started anew every minute has another each time,
+    /// and that is no news.
+    #[must_use]
+    pub fn says_what(&self, other: &Self) -> bool {
+        let told = |shaped: &Self| {
+            let message = shaped.shaping.message.as_deref().map(without_processes);
+            let shaping = Shaping {
+                message,
+                ..shaped.shaping.clone()
+            };
+            Self {
+                shaping,
+                ..shaped.clone()
+            }
+        };
+        self == other || told(self) == told(other)
+    }
+
     /// Whether it says, for this boot, that the layout is in force.
     #[must_use]
     pub fn has_in_force(&self, layout: &Layout, boot_id: &str) -> bool {
@@ -86,6 +104,18 @@ impl Shaped {
             && !boot_id.is_empty()
             && self.boot_id == boot_id
     }
+}
+
+/// The text without the numbers of processes.
+fn without_processes(text: &str) -> String {
+    const PROCESS: &str = "process ";
+    let mut parts = text.split(PROCESS);
+    let mut left = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        left.push_str(PROCESS);
+        left.push_str(part.trim_start_matches(|char: char| char.is_ascii_digit()));
+    }
+    left
 }
 
 /// Names instances by what the shaper found. An instance that was not there then has no name, and neither has one whose name no
@@ -157,6 +187,30 @@ mod tests {
         std::fs::write(root.path().join(SHAPED_FILE), text).unwrap();
         let shaped = read(root.path()).unwrap().unwrap();
         assert_eq!(shaped.shaping.outcome, ShapingOutcome::Idle);
+    }
+
+    #[test]
+    fn another_process_of_the_same_program_is_no_news() {
+        let said = |message: &str| {
+            let shaping = Shaping {
+                outcome: ShapingOutcome::Busy,
+                message: Some(message.to_owned()),
+            };
+            Shaped::new("boot-1".into(), None, Seen::nothing(shaping))
+        };
+        let told = said("GPU 0: in use by process 11 (dcgm), process 9 (python, pod a)");
+        let later = said("GPU 0: in use by process 4711 (dcgm), process 9 (python, pod a)");
+        assert!(told.says_what(&later));
+        for news in [
+            "GPU 1: in use by process 11 (dcgm), process 9 (python, pod a)",
+            "GPU 0: in use by process 11 (dcgm), process 9 (python, pod b)",
+            "GPU 0: in use by process 11 (dcgm)",
+        ] {
+            assert!(!told.says_what(&said(news)), "{news}");
+        }
+        let mut other = told.clone();
+        other.mig_enabled = vec![0];
+        assert!(!told.says_what(&other));
     }
 
     #[test]

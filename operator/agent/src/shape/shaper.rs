@@ -184,7 +184,7 @@ impl Shaper {
             ..Shaped::new(round.boot_id.clone(), order, seen)
         };
         let said = shaped::read(&self.directory).ok().flatten();
-        if said.as_ref() != Some(&shaped) {
+        if !said.is_some_and(|said| said.says_what(&shaped)) {
             shaped::write(&self.directory, &shaped)
                 .map_err(|error| RoundError::Write(self.directory.clone(), error))?;
         }

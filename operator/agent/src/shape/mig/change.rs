@@ -171,7 +171,7 @@ impl Maker<'_> {
             if !gpu.mode()?.is_some_and(|mode| mode.current) {
                 return Ok(Vec::new());
             }
-            gpu.instances(&gpu.rows()?)
+            gpu.instances()
         };
         read().map_err(|error| self.refused(&error))
     }

@@ -95,7 +95,7 @@ fn read(gpu: NvmlGpu<'_>, minor: u32) -> Result<Gpu, Error> {
         }
         Ok(rows) => {
             if is_on {
-                for found in gpu.instances(&rows)? {
+                for found in gpu.instances()? {
                     let compute = gpu.compute_instances(found.id)?;
                     instances.push(Live {
                         found,
