@@ -58,6 +58,7 @@ impl Node {
                 vendor: Vendor::Nvidia,
                 owner,
                 object_uid: "an-7".into(),
+                object_created: 0,
                 generation,
             },
         )

@@ -108,6 +108,7 @@ impl Node {
     fn order(&self, lnc: Option<u8>, generation: i64) -> Reading {
         let order = LayoutOrder {
             object_uid: "an-3".into(),
+            object_created: 0,
             generation,
             layout: lnc.map(Layout::LogicalNeuronCore),
         };

@@ -455,6 +455,7 @@ fn an_order_is_carried_out_before_the_reading_and_refused_while_an_operand_is_al
             vendor: Vendor::Neuron,
             owner,
             object_uid: "an-3".into(),
+            object_created: 0,
             generation,
         }],
         ..Request::default()

@@ -25,6 +25,10 @@ pub struct Order {
     /// UID of the `AcceleratorNode` that holds the order.
     #[serde(rename = "objectUID")]
     pub object_uid: String,
+    /// When that was created, in seconds since 1970. Of two objects the younger's orders count: the other is one that was replaced,
+    /// held by an agent that has not heard of it.
+    #[serde(default)]
+    pub object_created: i64,
     /// Its `metadata.generation`: of two orders in one object the younger has the higher.
     pub generation: i64,
 }
@@ -37,7 +41,7 @@ pub enum Outcome {
     InForce,
     /// Somebody holds the lock: an operand is alive, or another order is being carried out. Worth asking again.
     Busy,
-    /// A younger order of the same object was carried out before.
+    /// A younger order of the same object, or one of a younger object, was carried out before.
     Outdated,
     /// The word could not be changed, and the old one is in force.
     Failed(String),
@@ -62,23 +66,15 @@ fn try_obey(directory: &Path, order: &Order) -> io::Result<Outcome> {
         Err(errno) => return Err(errno.into()),
     }
     let newest = newest(directory)?;
-    if newest
-        .as_ref()
-        .is_some_and(|(uid, generation)| *uid == order.object_uid && *generation > order.generation)
-    {
+    let this = Origin::of(order);
+    if newest.as_ref().is_some_and(|newest| newest.is_after(&this)) {
         return Ok(Outcome::Outdated);
     }
     let remember = || {
-        if newest.as_ref().is_some_and(|(uid, generation)| {
-            *uid == order.object_uid && *generation == order.generation
-        }) {
+        if newest.as_ref() == Some(&this) {
             return Ok(());
         }
-        super::replace(
-            directory,
-            ORDER_FILE,
-            &format!("{} {}\n", order.object_uid, order.generation),
-        )
+        super::replace(directory, ORDER_FILE, &this.text())
     };
     // A word that cannot be read is replaced like any other: nobody can be running under it.
     if word::read(directory).ok().flatten() == Some(order.owner) {
@@ -94,17 +90,61 @@ fn try_obey(directory: &Path, order: &Order) -> io::Result<Outcome> {
     Ok(Outcome::InForce)
 }
 
+/// Where an order comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    pub object_uid: String,
+    pub object_created: i64,
+    pub generation: i64,
+}
+
+impl Origin {
+    fn of(order: &Order) -> Self {
+        Self {
+            object_uid: order.object_uid.clone(),
+            object_created: order.object_created,
+            generation: order.generation,
+        }
+    }
+
+    /// Whether an order from there makes one from `other` void. Objects made within one second are not told apart.
+    pub(crate) fn is_after(&self, other: &Self) -> bool {
+        if self.object_uid == other.object_uid {
+            self.generation > other.generation
+        } else {
+            self.object_created > other.object_created
+        }
+    }
+
+    fn text(&self) -> String {
+        let Self {
+            object_uid,
+            object_created,
+            generation,
+        } = self;
+        format!("{object_uid} {generation} {object_created}\n")
+    }
+
+    /// Files of before have no time.
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let (object_uid, generation) = (words.next()?.to_owned(), words.next()?.parse().ok()?);
+        let object_created = words.next().map_or(Ok(0), str::parse).ok()?;
+        Some(Self {
+            object_uid,
+            object_created,
+            generation,
+        })
+    }
+}
+
 /// The newest order carried out. A file that does not hold one bars nothing: it is written whole or not at all.
-fn newest(directory: &Path) -> io::Result<Option<(String, i64)>> {
-    let text = match fs::read_to_string(directory.join(ORDER_FILE)) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    Ok(text
-        .trim_end()
-        .split_once(' ')
-        .and_then(|(uid, generation)| Some((uid.to_owned(), generation.parse().ok()?))))
+fn newest(directory: &Path) -> io::Result<Option<Origin>> {
+    match fs::read_to_string(directory.join(ORDER_FILE)) {
+        Ok(text) => Ok(Origin::parse(&text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
@@ -116,6 +156,7 @@ mod tests {
             vendor: Vendor::Neuron,
             owner,
             object_uid: uid.into(),
+            object_created: 0,
             generation,
         }
     }
@@ -156,6 +197,26 @@ mod tests {
             Outcome::InForce,
             "a new object starts anew"
         );
+    }
+
+    #[test]
+    fn two_agents_with_an_object_and_its_replacement_do_not_take_turns() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        let of = |created, owner, uid, generation| Order {
+            object_created: created,
+            ..order(owner, uid, generation)
+        };
+        let old = of(1_700, Owner::DevicePlugin, "an-old", 9);
+        let new = of(1_800, Owner::Dra, "an-new", 1);
+        assert_eq!(obey(at, &old), Outcome::InForce);
+        for _ in 0..2 {
+            assert_eq!(obey(at, &new), Outcome::InForce);
+            assert_eq!(obey(at, &old), Outcome::Outdated);
+        }
+        assert_eq!(word::read(at).unwrap(), Some(Owner::Dra));
+        fs::write(at.join(ORDER_FILE), "an-older 7\n").unwrap();
+        assert_eq!(obey(at, &old), Outcome::InForce, "a file of before");
     }
 
     #[test]

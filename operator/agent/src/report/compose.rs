@@ -22,11 +22,14 @@ pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
     if object.spec.node_uid != identity.node_uid {
         return Request::default();
     }
+    let created = object.metadata.creation_timestamp.as_ref();
+    let created = created.map_or(0, |time| time.0.as_second());
     let order = |vendor| {
         Some(Order {
             vendor,
             owner: object.spec.vendor(vendor)?.owner?,
             object_uid: object.uid()?,
+            object_created: created,
             generation: object.metadata.generation?,
         })
     };
@@ -36,6 +39,7 @@ pub fn request(identity: &Identity, object: &AcceleratorNode) -> Request {
         let new = part.owner.is_none() && part.term == VendorSpec::FIRST_TERM;
         (layout.is_some() || !new).then_some(LayoutOrder {
             object_uid: object.uid()?,
+            object_created: created,
             generation: object.metadata.generation?,
             layout,
         })

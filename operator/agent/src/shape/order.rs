@@ -16,7 +16,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::interlock::lock::Lock;
-use crate::interlock::order::Outcome;
+use crate::interlock::order::{Origin, Outcome};
 
 /// Name of the file.
 pub const LAYOUT_FILE: &str = "layout";
@@ -28,11 +28,29 @@ pub struct LayoutOrder {
     /// UID of the `AcceleratorNode` that holds the order.
     #[serde(rename = "objectUID")]
     pub object_uid: String,
+    /// When that was created, in seconds since 1970: of two objects the younger's orders count.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub object_created: i64,
     /// Its `metadata.generation`: of two orders in one object the younger has the higher.
     pub generation: i64,
     /// The layout; `None` leaves the geometry as it is.
     #[serde(default)]
     pub layout: Option<Layout>,
+}
+
+/// A file of before says no time.
+const fn is_unknown(created: &i64) -> bool {
+    *created == 0
+}
+
+impl LayoutOrder {
+    fn origin(&self) -> Origin {
+        Origin {
+            object_uid: self.object_uid.clone(),
+            object_created: self.object_created,
+            generation: self.generation,
+        }
+    }
 }
 
 /// An order that was taken: what the file holds.
@@ -155,10 +173,7 @@ fn try_obey(directory: &Path, order: &LayoutOrder, moment: Moment<'_>) -> io::Re
     if known == Some(order) {
         return Ok(Outcome::InForce);
     }
-    let older = |known: &LayoutOrder| {
-        known.object_uid == order.object_uid && known.generation > order.generation
-    };
-    if known.is_some_and(older) {
+    if known.is_some_and(|known| known.origin().is_after(&order.origin())) {
         return Ok(Outcome::Outdated);
     }
     let same_layout = known.is_some_and(|known| known.layout == order.layout);
@@ -187,6 +202,7 @@ mod tests {
     fn order(lnc: Option<u8>, uid: &str, generation: i64) -> LayoutOrder {
         LayoutOrder {
             object_uid: uid.into(),
+            object_created: 0,
             generation,
             layout: lnc.map(Layout::LogicalNeuronCore),
         }
@@ -238,6 +254,23 @@ mod tests {
             Outcome::InForce,
             "a new object starts anew"
         );
+    }
+
+    #[test]
+    fn an_object_that_was_replaced_orders_nothing_any_more() {
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path();
+        let of = |created, lnc, uid, generation| LayoutOrder {
+            object_created: created,
+            ..order(lnc, uid, generation)
+        };
+        let new = of(1_800, Some(1), "an-new", 1);
+        assert_eq!(obey(at, &new, Moment::Idle), Outcome::InForce);
+        for late in [Some(2), Some(1), None] {
+            let late = of(1_700, late, "an-old", 9);
+            assert_eq!(obey(at, &late, Moment::Idle), Outcome::Outdated);
+        }
+        assert_eq!(read(at).unwrap(), Some(new));
     }
 
     #[test]

@@ -164,6 +164,7 @@ mod tests {
         };
         let order = LayoutOrder {
             object_uid: "an-1".into(),
+            object_created: 0,
             generation: 4,
             layout: Some(Layout::LogicalNeuronCore(1)),
         };
@@ -220,6 +221,7 @@ mod tests {
             "boot-1".into(),
             Some(LayoutOrder {
                 object_uid: "an-1".into(),
+                object_created: 0,
                 generation: 1,
                 layout: Some(layout.clone()),
             }),

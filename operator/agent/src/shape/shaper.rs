@@ -11,9 +11,9 @@ use freehold_core::vendor::Vendor;
 use tokio::time::Instant;
 
 use super::engine::{Engine, Seen};
-use super::order::{self, Taken};
+use super::order::{self, LAYOUT_FILE, Taken};
 use super::shaped::{self, Shaped};
-use super::watch::Stamp;
+use super::watch::{self, Stamp};
 use crate::host::Host;
 use crate::interlock::lock::Lock;
 
@@ -70,6 +70,7 @@ impl Shaper {
         let mut said = String::new();
         let mut turn = None;
         let mut known: Option<Stamp> = None;
+        let mut known_file = None;
         let mut retry = Retry::new();
         loop {
             if turn.is_none() {
@@ -88,6 +89,7 @@ impl Shaper {
             }
             if turn.is_some() {
                 // Taken before the round, so that what changes during it is looked at afterwards.
+                let file = watch::identity(&self.directory.join(LAYOUT_FILE));
                 let stamp = Stamp::take(&self.host, self.vendor, &self.directory);
                 if known.as_ref() != Some(&stamp) {
                     retry = Retry::new();
@@ -107,7 +109,12 @@ impl Shaper {
                         }
                     }
                     known = Some(stamp);
+                } else if known_file.as_ref() != Some(&file)
+                    && let Err(error) = self.restate()
+                {
+                    say(&mut said, &error.to_string());
                 }
+                known_file = Some(file);
             }
             tokio::select! {
                 biased;
@@ -116,6 +123,23 @@ impl Shaper {
             }
         }
         println!("shaper of {} ends", self.vendor.key());
+    }
+
+    /// Names the newest order as the one that is answered, where it asks for what was answered before. Without a look.
+    fn restate(&self) -> Result<(), RoundError> {
+        let order = order::read(&self.directory)
+            .map_err(|error| RoundError::Order(self.directory.clone(), error))?;
+        // One that cannot be read is written anew by the next round.
+        let Ok(Some(said)) = shaped::read(&self.directory) else {
+            return Ok(());
+        };
+        let asks_the_same = order.as_ref().and_then(|order| order.layout.as_ref()) == said.layout();
+        if said.order == order || !asks_the_same {
+            return Ok(());
+        }
+        let shaped = Shaped { order, ..said };
+        shaped::write(&self.directory, &shaped)
+            .map_err(|error| RoundError::Write(self.directory.clone(), error))
     }
 
     /// Looks, shapes if that is worth it and allowed, and writes what came of it.
@@ -416,6 +440,7 @@ mod tests {
         fn withdraw(&self, generation: i64, moment: Moment<'_>) {
             let order = LayoutOrder {
                 object_uid: "an-1".into(),
+                object_created: 0,
                 generation,
                 layout: None,
             };
@@ -428,6 +453,7 @@ mod tests {
         fn order(&self, lnc: u8, generation: i64) {
             let order = LayoutOrder {
                 object_uid: "an-1".into(),
+                object_created: 0,
                 generation,
                 layout: Some(Layout::LogicalNeuronCore(lnc)),
             };
@@ -647,6 +673,11 @@ mod tests {
                 }
             });
             asked_again.await.unwrap();
+            assert_eq!(
+                stage.devices.borrow().looks,
+                looks,
+                "nor for another generation"
+            );
             assert_eq!(
                 stage.devices.borrow().shapes,
                 1,

@@ -178,6 +178,7 @@ mod tests {
     fn order(lnc: u8) -> LayoutOrder {
         LayoutOrder {
             object_uid: "an-1".into(),
+            object_created: 0,
             generation: 1,
             layout: Some(Layout::LogicalNeuronCore(lnc)),
         }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use freehold_core::vendor::Vendor;
 
-use super::order::LAYOUT_FILE;
+use super::order;
 use crate::host::Host;
 use crate::host::neuron::{DEVICES as NEURON_DEVICES, LNC_FILE};
 use crate::host::{mig, nvidia};
@@ -23,12 +23,20 @@ impl Stamp {
     /// Takes one.
     #[must_use]
     pub fn take(host: &Host, vendor: Vendor, directory: &Path) -> Self {
-        let order = identity(&directory.join(LAYOUT_FILE));
+        // What is ordered, and not by which generation: that rises for reasons of its own.
+        let order = match order::read_taken(directory) {
+            Ok(taken) => format!(
+                "{:?}",
+                taken.map(|taken| (taken.order.layout, taken.leave, taken.barred_in))
+            ),
+            Err(error) => error.to_string(),
+        };
         let hardware = match vendor {
             // Instances that somebody makes or destroys come and go here, and all of it with the driver.
             Vendor::Nvidia => format!(
-                "{} {:?}",
-                identity(&host.at(nvidia::VERSION)),
+                "{:?} {:?}",
+                // Its times are those of this look: procfs makes files up as they are asked for.
+                host.text(nvidia::VERSION),
                 mig::instances(host)
             ),
             Vendor::Neuron => format!(
@@ -44,7 +52,7 @@ impl Stamp {
 
 /// Tells a file from another of the same name, as far as its metadata does. An error is told apart like a content: while it stays
 /// the same there is nothing new in it.
-fn identity(path: &Path) -> String {
+pub(super) fn identity(path: &Path) -> String {
     match fs::metadata(path) {
         Ok(found) if found.ino() != 0 => format!(
             "{}:{}:{}.{}:{}",
@@ -75,6 +83,7 @@ mod tests {
         assert_eq!(empty, stamp());
         let order = LayoutOrder {
             object_uid: "an-1".into(),
+            object_created: 0,
             generation: 1,
             layout: Some(freehold_core::intent::Layout::Mig(Vec::new())),
         };
@@ -91,6 +100,32 @@ mod tests {
         assert_eq!(cut, stamp());
         fs::rename(gpu.join("gi7"), gpu.join("gi8")).unwrap();
         assert_ne!(cut, stamp());
+    }
+
+    #[test]
+    fn a_generation_that_rises_for_other_reasons_and_a_file_made_up_anew_change_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::new(root.path());
+        let state = root.path().join("state");
+        let version = host.at(nvidia::VERSION);
+        fs::create_dir_all(version.parent().unwrap()).unwrap();
+        let stamp = |driver: &str, generation| {
+            // Another inode, with another time.
+            let draft = version.with_extension("new");
+            fs::write(&draft, driver).unwrap();
+            fs::rename(draft, &version).unwrap();
+            let order = LayoutOrder {
+                object_uid: "an-1".into(),
+                object_created: 0,
+                generation,
+                layout: Some(freehold_core::intent::Layout::Mig(Vec::new())),
+            };
+            let _ = obey(&state, &order, Moment::Idle);
+            Stamp::take(&host, Vendor::Nvidia, &state)
+        };
+        let before = stamp("580.95.05", 1);
+        assert_eq!(before, stamp("580.95.05", 2));
+        assert_ne!(before, stamp("590.1", 3));
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn shaper(node: &Node, last_call: Option<u64>) -> Agent {
 fn order(node: &Node, layout: &Layout) {
     let order = LayoutOrder {
         object_uid: "an-1".into(),
+        object_created: 0,
         generation: 1,
         layout: Some(layout.clone()),
     };

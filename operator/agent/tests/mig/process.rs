@@ -63,6 +63,7 @@ impl Host {
     fn seven(&self) -> Reading {
         let order = LayoutOrder {
             object_uid: "an-1".into(),
+            object_created: 0,
             generation: 1,
             layout: Some(all(&[("1g.10gb", 7)])),
         };
