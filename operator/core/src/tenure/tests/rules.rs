@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::intent::Layout;
+use crate::report::{LayoutReport, Shaping, ShapingOutcome};
 
 fn owners() -> impl Strategy<Value = Option<Owner>> {
     prop_oneof![
@@ -80,7 +81,36 @@ fn reports() -> impl Strategy<Value = Option<NodeReport>> {
                 report
             },
         );
-    prop_oneof![1 => Just(None), 9 => some.prop_map(Some)]
+    let shaped = (some, geometries()).prop_map(|(mut report, geometry)| {
+        report.nvidia.as_mut().expect("part").layout = geometry;
+        report
+    });
+    prop_oneof![1 => Just(None), 9 => shaped.prop_map(Some)]
+}
+
+/// What the node tells of its layout: read back, ordered, and in the shaper's words.
+fn geometries() -> impl Strategy<Value = LayoutReport> {
+    let outcome = prop::sample::select(vec![
+        ShapingOutcome::Idle,
+        ShapingOutcome::InForce,
+        ShapingOutcome::Working,
+        ShapingOutcome::Busy,
+        ShapingOutcome::Failed,
+    ]);
+    (
+        prop::option::of(1..3),
+        any::<bool>(),
+        prop::option::of(outcome),
+    )
+        .prop_map(|(setting, ordered, outcome)| LayoutReport {
+            logical_neuron_core: setting,
+            ordered,
+            shaping: outcome.map(|outcome| Shaping {
+                outcome,
+                message: None,
+            }),
+            ..LayoutReport::default()
+        })
 }
 
 fn consumers() -> impl Strategy<Value = Vec<Consumer>> {
@@ -218,6 +248,49 @@ proptest! {
         }
         if let Some(Write::Node(NodeWrite::Fence { term })) = write {
             prop_assert!(term > record + 1 && facts.node.fence.is_none_or(|fence| term > fence));
+        }
+    }
+
+    #[test]
+    fn nobody_leaves_a_node_with_a_layout_order_on_it(
+        owner in owners(),
+        fence in prop::option::of(1..5_i64),
+        terms in (1..6_i64, 1..6_i64),
+        ordered in layouts(),
+        geometry in geometries(),
+    ) {
+        let mut facts = fresh(untouched(Want::Nothing), vec![]);
+        facts.node.fence = fence;
+        facts.record = Some(RecordFacts { layout: ordered.clone(), ..record(owner, terms.0) });
+        facts.report = Some(answer(terms.1, owner));
+        let still_there = geometry.ordered;
+        report_mut(&mut facts).layout = geometry;
+        let write = step(&facts).write;
+        let leaves = write == Some(Write::Node(NodeWrite::Unfence));
+        if leaves || write == Some(Write::Record(RecordWrite::Clear)) {
+            prop_assert!(ordered.is_none() && !still_there, "{write:?}");
+        }
+        if leaves {
+            prop_assert_eq!(terms.0, terms.1, "the agent has seen the withdrawal");
+        }
+    }
+
+    #[test]
+    fn an_operand_that_waits_for_a_layout_is_made_anew_only_when_it_is_verified(
+        owner in prop_oneof![Just(Owner::DevicePlugin), Just(Owner::Dra)],
+        fence in prop::option::of(Just(1_i64)),
+        layout in 1..3_u8,
+        geometry in geometries(),
+    ) {
+        let mut facts = fresh(held_by(owner, wants(owner)), vec![]);
+        facts.node.fence = fence;
+        target_mut(&mut facts).layout = Some(Layout::LogicalNeuronCore(layout));
+        target_mut(&mut facts).template = "another-template".into();
+        facts.record.as_mut().expect("record").layout = Some(Layout::LogicalNeuronCore(layout));
+        let outcome = geometry.shaping.as_ref().map(|shaping| shaping.outcome);
+        report_mut(&mut facts).layout = geometry;
+        if let Some(Write::Pod(PodWrite::Restart { .. })) = step(&facts).write {
+            prop_assert_eq!(outcome, Some(ShapingOutcome::InForce));
         }
     }
 
