@@ -88,8 +88,97 @@ pub(super) async fn plan_tells_what_would_change(cluster: &TestCluster, plugin: 
         wrong.err
     );
     layouts_are_drawn_on_a_published_board(cluster, plugin, intent);
+    who_still_asks_for_what_goes_is_told(cluster, plugin).await;
     let absent = plugin.expect(&["plan", "-f", "/nowhere.yaml"], 2);
     assert!(absent.err.contains("/nowhere.yaml"), "{}", absent.err);
+}
+
+/// Workloads that ask for the resource of a node that goes to DRA, of several kinds, and a queue that gives out quota of it.
+const ASKERS: &str = r"
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clusterqueues.kueue.x-k8s.io, annotations: {api-approved.kubernetes.io: 'https://github.com/kubernetes-sigs/kueue'}}
+spec:
+  group: kueue.x-k8s.io
+  scope: Cluster
+  names: {kind: ClusterQueue, plural: clusterqueues, singular: clusterqueue}
+  versions:
+  - {name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve, namespace: ml}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: serve}}
+  template:
+    metadata: {labels: {app: serve}}
+    spec: {containers: [{name: c, image: 'registry.example.com/serve:v1', resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly, namespace: ml}
+spec:
+  schedule: '0 3 * * *'
+  jobTemplate:
+    spec:
+      template:
+        spec:
+          restartPolicy: Never
+          initContainers: [{name: c, image: 'registry.example.com/fit:v1', resources: {limits: {nvidia.com/gpu: 2}}}]
+          containers: [{name: d, image: 'registry.example.com/fit:v1'}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: plain, namespace: ml}
+spec:
+  selector: {matchLabels: {app: plain}}
+  template:
+    metadata: {labels: {app: plain}}
+    spec: {containers: [{name: c, image: 'registry.example.com/plain:v1', resources: {limits: {cpu: 1}}}]}
+";
+
+const QUEUES: &str = r"
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: gpus}
+spec: {resourceGroups: [{coveredResources: [cpu, nvidia.com/gpu], flavors: []}]}
+---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: ClusterQueue
+metadata: {name: cpus}
+spec: {resourceGroups: [{coveredResources: [cpu], flavors: []}]}
+";
+
+/// H110: before the move, and not when quota no longer holds.
+async fn who_still_asks_for_what_goes_is_told(cluster: &TestCluster, plugin: &Plugin) {
+    let nodes = Api::<Node>::all(cluster.admin());
+    let advertise = async |node: &str, count: Value| {
+        let resources = json!({"nvidia.com/gpu": count});
+        let status = json!({"status": {"capacity": resources, "allocatable": resources}});
+        nodes
+            .patch_status(node, &PatchParams::default(), &Patch::Merge(status))
+            .await
+            .unwrap();
+    };
+    advertise("reed-1", json!("8")).await;
+    advertise("reed-3", json!("8")).await;
+    cluster.apply_yaml(ASKERS).await.unwrap();
+    cluster.apply_yaml(QUEUES).await.unwrap();
+    let json = plugin.expect(&["plan", "-o", "json"], 0).json();
+    let expected = json!([{"resource": "nvidia.com/gpu", "nodes": 1, "elsewhere": 1, "askedBy":
+        ["ClusterQueue gpus", "CronJob ml/nightly", "Deployment ml/serve", "Pod ml/fit-0"]}]);
+    assert_eq!(json["impact"], expected, "{json}");
+    let text = plugin.expect(&["plan"], 0).out;
+    assert!(
+        text.contains("ConsumerImpact: 1 node(s) stop offering nvidia.com/gpu")
+            && text.contains("Deployment ml/serve"),
+        "{text}"
+    );
+    advertise("reed-1", Value::Null).await;
+    advertise("reed-3", Value::Null).await;
+    let json = plugin.expect(&["plan", "-o", "json"], 0).json();
+    assert_eq!(json["impact"], Value::Null, "nothing goes: {json}");
 }
 
 /// Nothing of it asks a cluster.

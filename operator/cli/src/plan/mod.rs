@@ -3,6 +3,7 @@
 
 mod board;
 mod drawn;
+mod impact;
 mod moves;
 mod objects;
 mod order;
@@ -104,7 +105,10 @@ pub(crate) async fn run(session: &Session, options: Options) -> Result<Exit, Fai
     let tearing_down = !from_file && cluster.metadata.deletion_timestamp.is_some();
     let (mut moves, stays, settled) = moves::all(&world, &rendered.intent, tearing_down);
     session.busy("looking at the consumers of nodes that would change");
-    consumers(client, &mut moves, &mut notes).await;
+    consumers(client.clone(), &mut moves, &mut notes).await;
+    session.busy("looking for workloads that ask for names that go");
+    let mut impacts = impact::lost(&world, &rendered.intent, &moves);
+    impact::find(&client, &mut impacts, &mut notes).await;
     let pace = order::Pace {
         intent: &rendered.intent,
         // An edit makes a new generation; a confirmation names one.
@@ -119,6 +123,7 @@ pub(crate) async fn run(session: &Session, options: Options) -> Result<Exit, Fai
     };
     order::assign(&mut moves, &world, &stays, &settled, &pace);
     let mut answer = Answered::new(&rendered, moves, stays, settled.len(), objects, notes);
+    answer.impact = impacts;
     answer.mig = drawn::all(&world, &rendered.intent, &answer.moves);
     output::print(session, &answer)?;
     Ok(if options.exit_code && answer.changes() {
@@ -385,6 +390,9 @@ struct Answered {
     /// MIG layouts of nodes that change, drawn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mig: Vec<drawn::Drawn>,
+    /// Resource names that nodes stop to offer, and who still asks for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    impact: Vec<impact::Impact>,
     /// Budgets, canaries and drain, in words.
     pace: Vec<String>,
 }
@@ -407,6 +415,7 @@ impl Answered {
             settled,
             objects,
             mig: Vec::new(),
+            impact: Vec::new(),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use freehold_core::vendor::Owner;
 
 use super::moves::{Class, Move, Stay};
-use super::{Answered, drawn};
+use super::{Answered, drawn, impact};
 use crate::health::Health;
 use crate::output::Look;
 use crate::table;
@@ -58,6 +58,7 @@ pub(super) fn render(plan: &Answered, look: Look) -> String {
     lines.extend(plan.notes.iter().cloned());
     section(&mut lines, moves(plan, look));
     section(&mut lines, drawn::text(&plan.mig, look));
+    section(&mut lines, impact::text(&plan.impact, look.wide));
     section(&mut lines, blocked(plan, look));
     section(&mut lines, stays(plan, look));
     section(&mut lines, objects(plan));
