@@ -43,6 +43,10 @@ test: binaries ## Passes every test
 model: tools ## Checks the ownership protocol exhaustively at its large size (minutes)
 	$(CARGO) test --locked --release -p freehold-core --test model -- --ignored --nocapture
 
+.PHONY: old-apis
+old-apis: tools ## Tests against Kubernetes 1.34 without resource.k8s.io/v1 (builds it first: minutes, once)
+	$(CARGO) test --locked -p freehold-e2e --test old_apis -- --ignored --nocapture
+
 .PHONY: bench
 bench: tools ## Prints figures: memory, rendering, planning
 	@echo "building optimised programs (many minutes the first time)"
