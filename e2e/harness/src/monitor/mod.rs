@@ -7,8 +7,8 @@
 //! | I2 | an operand is never deselected or deleted while the vendor is in use there, or without fence and attestation | every change of owner labels, every deleted DaemonSet and operand pod |
 //! | I3 | finalizers and classes go last | the AcceleratorCluster, DeviceClasses |
 //! | I4 | nothing foreign is written | the audit log; field managers; what else changed with a write of ours |
-//! | I5 | no more nodes in handover than the budget | every fence that goes up |
-//! | I6 | status never says Ready about what is not advertised or not known | AcceleratorNodes and the AcceleratorCluster, at all times |
+//! | I5 | no more nodes in handover than the budget, of the cluster and of the cohort | every fence that goes up |
+//! | I6 | status never says Ready about what is not advertised, not in full, or not known | AcceleratorNodes and the AcceleratorCluster, at all times |
 //!
 //! Two sources tell what happened. The API: raw watches that miss no state, put in one order by resourceVersion, which is etcd's
 //! revision over all kinds. And the simulated nodes themselves, which report every change of what really runs on them.
@@ -17,6 +17,7 @@
 //! find a planted violation of each invariant.
 
 mod checks;
+mod expected;
 pub mod facts;
 mod recorder;
 mod world;

@@ -7,6 +7,7 @@ use freehold_api::{AcceleratorCluster, AcceleratorNode};
 use freehold_core::names;
 use freehold_core::vendor::{Owner, Vendor};
 
+use super::expected;
 use super::facts::{Fact, KeptSeen, Key, NodeSeen, Object};
 
 /// When something began: version and time.
@@ -53,7 +54,12 @@ impl World {
                 }
             }
             Object::Pod(_) | Object::Claim(_) => self.follow_consumers(since),
-            Object::Record(record) => self.follow_record(record, since),
+            Object::Record(record) => {
+                self.follow_record(record, since);
+                if let Some(name) = record.metadata.name.clone() {
+                    self.follow_node(&name, since);
+                }
+            }
             Object::Cluster(cluster) => self.aliases.extend(cluster.spec.owner_label.clone()),
             Object::Kept(_) => {}
         }
@@ -252,12 +258,28 @@ impl World {
             .sum()
     }
 
+    /// Whether what the owner promises is advertised: all of it, where that can be counted.
     pub(super) fn advertises(&self, node: &str, vendor: Vendor, owner: Owner) -> bool {
-        match owner {
-            Owner::DevicePlugin => self
-                .node(node)
-                .is_some_and(|node| node.allocatable(vendor) > 0),
-            Owner::Dra => self.listed(node, vendor) > 0,
+        let Some(seen) = self.node(node) else {
+            return false;
+        };
+        let whole = expected::whole_device(vendor);
+        match (owner, self.expected(seen, vendor)) {
+            (Owner::DevicePlugin, None) => seen.allocatable(vendor) > 0,
+            (Owner::DevicePlugin, Some(devices)) => {
+                seen.allocatable.get(whole).copied().unwrap_or(0) == devices
+            }
+            (Owner::Dra, None) => self.listed(node, vendor) > 0,
+            (Owner::Dra, Some(devices)) => {
+                u64::try_from(self.listed(node, vendor)).is_ok_and(|listed| listed == devices)
+            }
         }
+    }
+
+    /// How many devices a node must advertise, where that can be counted.
+    pub(super) fn expected(&self, node: &NodeSeen, vendor: Vendor) -> Option<u64> {
+        let record = self.record(&node.name)?;
+        let report = record.status.as_ref()?.report.as_ref()?.vendor(vendor)?;
+        expected::devices(self.cluster()?, node.cohort(vendor)?, vendor, report)
     }
 }

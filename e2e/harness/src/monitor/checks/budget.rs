@@ -5,12 +5,13 @@
 
 use std::time::Duration;
 
+use freehold_api::{Cohort, NodeSelector, SelectorOperator};
 use freehold_core::blocker::Kind;
 use freehold_core::vendor::Vendor;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Findings, Moment};
-use crate::monitor::facts::Object;
+use crate::monitor::facts::{NodeSeen, Object};
 
 /// A controller may act on the budget that was in force until a moment ago.
 const SPEC_LAG: Duration = Duration::from_secs(5);
@@ -30,33 +31,81 @@ pub(super) fn check(moment: &Moment<'_>, findings: &mut Findings) {
     {
         return;
     }
-    let world = moment.world;
-    let owned = world
-        .nodes()
-        .filter(|node| node.is_owned() || node.is_fenced())
-        .count();
-    let Some(budget) = budget(moment, owned) else {
-        return;
-    };
+    let everybody = |node: &NodeSeen| node.is_owned() || node.is_fenced();
+    if let Some(found) = over(moment, after, None, everybody) {
+        findings.add("I5", "over budget", moment.fact.at, &after.name, found);
+    }
+    let cohorts = moment.world.cluster().map(|cluster| &cluster.spec.cohorts);
+    for cohort in cohorts.into_iter().flatten().filter(|cohort| {
+        cohort.rollout.is_some() && after.fence(cohort.vendor).is_some() && wants(cohort, after)
+    }) {
+        let members = |node: &NodeSeen| {
+            wants(cohort, node)
+                && (node.owner(cohort.vendor).is_some() || node.fence(cohort.vendor).is_some())
+        };
+        if let Some(found) = over(moment, after, Some(cohort), members) {
+            let what = format!("cohort {}: {found}", cohort.name);
+            findings.add(
+                "I5",
+                "over a cohort's budget",
+                moment.fact.at,
+                &after.name,
+                what,
+            );
+        }
+    }
+}
+
+/// Whether a cohort selects a node.
+fn wants(cohort: &Cohort, node: &NodeSeen) -> bool {
+    let NodeSelector {
+        match_labels,
+        match_expressions,
+    } = &cohort.node_selector;
+    match_labels
+        .iter()
+        .all(|(key, value)| node.labels.get(key) == Some(value))
+        && match_expressions.iter().all(|expression| {
+            let value = node.labels.get(&expression.key);
+            let among = value.is_some_and(|value| expression.values.contains(value));
+            match expression.operator {
+                SelectorOperator::In => among,
+                SelectorOperator::NotIn => !among,
+                SelectorOperator::Exists => value.is_some(),
+                SelectorOperator::DoesNotExist => value.is_none(),
+            }
+        })
+}
+
+/// Too many of these nodes in handover, with the one whose fence just went up.
+fn over(
+    moment: &Moment<'_>,
+    after: &NodeSeen,
+    cohort: Option<&Cohort>,
+    among: impl Fn(&NodeSeen) -> bool,
+) -> Option<String> {
+    let nodes = || moment.world.nodes().filter(|node| among(node));
+    let budget = budget(moment, cohort, nodes().count())?;
     let (mut moving, mut stuck) = (vec![after.name.as_str()], Vec::new());
-    for node in world
-        .nodes()
-        .filter(|node| node.is_fenced() && node.name != after.name)
-    {
+    for node in nodes().filter(|node| {
+        let fenced = cohort.map_or_else(
+            || node.is_fenced(),
+            |cohort| node.fence(cohort.vendor).is_some(),
+        );
+        fenced && node.name != after.name
+    }) {
         if is_stuck(moment, &node.name) {
             stuck.push(node.name.as_str());
         } else {
             moving.push(node.name.as_str());
         }
     }
-    if moving.len() + stuck.len().saturating_sub(budget) > budget {
-        let what = format!("budget {budget}, in handover {moving:?}, stuck {stuck:?}");
-        findings.add("I5", "over budget", moment.fact.at, &after.name, what);
-    }
+    (moving.len() + stuck.len().saturating_sub(budget) > budget)
+        .then(|| format!("budget {budget}, in handover {moving:?}, stuck {stuck:?}"))
 }
 
-/// The largest budget in force lately.
-fn budget(moment: &Moment<'_>, owned: usize) -> Option<usize> {
+/// The largest budget in force lately, of the cluster or of one cohort. A cohort that had none lately has none.
+fn budget(moment: &Moment<'_>, cohort: Option<&Cohort>, owned: usize) -> Option<usize> {
     let now = moment.fact.at;
     let earlier = moment
         .history
@@ -78,17 +127,26 @@ fn budget(moment: &Moment<'_>, owned: usize) -> Option<usize> {
         .iter()
         .enumerate()
         .filter(|(index, _)| now.saturating_sub(ended(*index)) <= SPEC_LAG);
-    lately
-        .map(
-            |(_, (_, cluster))| match &cluster.spec.rollout.max_unavailable {
+    let budgets: Option<Vec<usize>> = lately
+        .map(|(_, (_, cluster))| {
+            let given = match cohort {
+                None => &cluster.spec.rollout.max_unavailable,
+                Some(cohort) => {
+                    let mut known = cluster.spec.cohorts.iter();
+                    let known = known.find(|known| known.name == cohort.name)?;
+                    &known.rollout.as_ref()?.max_unavailable
+                }
+            };
+            Some(match given {
                 IntOrString::Int(count) => usize::try_from(*count).unwrap_or(0),
                 IntOrString::String(text) => {
                     let percent: usize = text.trim_end_matches('%').parse().unwrap_or(0);
                     (owned * percent).div_ceil(100).max(1)
                 }
-            },
-        )
-        .max()
+            })
+        })
+        .collect();
+    budgets?.into_iter().max()
 }
 
 /// The node's status says, or is about to say, that a person must act, or its step lasts longer than the patience.

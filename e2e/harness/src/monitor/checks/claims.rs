@@ -33,9 +33,16 @@ pub(super) fn told(world: &World, now: Duration, limits: &Limits, findings: &mut
                 .filter(|since| stale(since))
             {
                 let what = format!(
-                    "{vendor}: {:?} by {:?}, but nothing is advertised since {:.3} s",
+                    "{vendor}: {:?} by {:?}, but what it must advertise ({}) is not there since {:.3} s",
                     tenure.step,
                     tenure.owner,
+                    world
+                        .node(name)
+                        .and_then(|node| world.expected(node, vendor))
+                        .map_or_else(
+                            || "anything".to_owned(),
+                            |devices| format!("{devices} devices")
+                        ),
                     since.as_secs_f64()
                 );
                 findings.add("I6", "Ready without an advertisement", now, name, what);
@@ -64,7 +71,7 @@ pub(super) fn told(world: &World, now: Duration, limits: &Limits, findings: &mut
         && let Some(((node, vendor), since)) = world.missing.iter().find(|(_, since)| stale(since))
     {
         let what = format!(
-            "{node} advertises nothing of {vendor} since {:.3} s",
+            "{node} does not advertise what it must of {vendor} since {:.3} s",
             since.as_secs_f64()
         );
         findings.add(

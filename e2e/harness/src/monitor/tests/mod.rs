@@ -89,10 +89,15 @@ impl Script {
     }
 
     fn cluster(&mut self, budget: &Value, finalizers: &[&str]) {
+        let spec = json!({"cohorts": [], "rollout": {"maxUnavailable": budget}});
+        self.cluster_of(&spec, finalizers);
+    }
+
+    fn cluster_of(&mut self, spec: &Value, finalizers: &[&str]) {
         let cluster: AcceleratorCluster = serde_json::from_value(json!({
             "apiVersion": "freehold.dev/v1alpha1", "kind": "AcceleratorCluster",
             "metadata": {"name": "cluster", "uid": CLUSTER_UID, "finalizers": finalizers},
-            "spec": {"cohorts": [], "rollout": {"maxUnavailable": budget}},
+            "spec": spec,
         }))
         .unwrap();
         self.see(Object::Cluster(Box::new(cluster)), false);

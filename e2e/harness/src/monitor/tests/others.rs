@@ -119,8 +119,13 @@ fn our_own_writes_are_no_violation() {
 
 /// Fences owned nodes besides the first; `stuck` of them have a status that asks for a person.
 fn fenced_nodes(budget: &Value, moving: usize, stuck: usize) -> Vec<String> {
+    let spec = json!({"cohorts": [], "rollout": {"maxUnavailable": budget}});
+    fenced_nodes_under(&spec, moving, stuck)
+}
+
+fn fenced_nodes_under(spec: &Value, moving: usize, stuck: usize) -> Vec<String> {
     let mut script = Script::held();
-    script.cluster(budget, &["freehold.dev/teardown"]);
+    script.cluster_of(spec, &["freehold.dev/teardown"]);
     script.node.allocatable.clear();
     for index in 0..moving + stuck {
         let name = format!("quince-{}", index + 2);
@@ -162,6 +167,26 @@ fn more_nodes_in_handover_than_the_budget_are_found() {
 }
 
 #[test]
+fn more_nodes_of_a_cohort_than_its_own_budget_are_found() {
+    let cohort = |name: &str, pool: &str, budget: &Value| {
+        json!({"name": name, "vendor": "NVIDIA", "owner": "DRA", "nodeSelector": {"matchLabels": {"pool": pool}},
+            "rollout": {"maxUnavailable": budget}})
+    };
+    let spec = |budget: &Value, pool: &str| json!({"cohorts": [cohort("amber", pool, budget)], "rollout": {"maxUnavailable": 9}});
+    let fenced = |spec: &Value| fenced_nodes_under(spec, 3, 0);
+    assert_eq!(fenced(&spec(&json!(3), "quinces")), Vec::<String>::new());
+    assert_eq!(
+        fenced(&spec(&json!(2), "quinces")),
+        ["I5 over a cohort's budget"]
+    );
+    // Four are owned: a quarter of them is one. (At the second fence the former spec, without the cohort, still counts.)
+    let found = fenced(&spec(&json!("25%"), "quinces"));
+    assert_eq!(found, ["I5 over a cohort's budget"]);
+    // Nodes of other cohorts take no place in this one.
+    assert_eq!(fenced(&spec(&json!(1), "medlars")), Vec::<String>::new());
+}
+
+#[test]
 fn stuck_nodes_leave_the_window_up_to_the_budget_and_hold_places_beyond() {
     assert_eq!(fenced_nodes(&json!(1), 1, 1), Vec::<String>::new());
     assert_eq!(fenced_nodes(&json!(1), 1, 2), ["I5 over budget"]);
@@ -194,6 +219,42 @@ fn a_status_that_says_ready_about_what_is_not_advertised_is_found() {
     script.see_node();
     told(9, &mut script);
     assert_eq!(script.found(), ["I6 Ready without an advertisement"]);
+}
+
+#[test]
+fn a_status_that_says_ready_about_a_part_of_what_must_be_advertised_is_found() {
+    let amber = |nvidia: &Value| {
+        json!({"cohorts": [{"name": "amber", "vendor": "NVIDIA", "owner": "DevicePlugin",
+            "nodeSelector": {"matchLabels": {"pool": "quinces"}}, "nvidia": nvidia}]})
+    };
+    let with = |nvidia: &Value, gpus: u64| {
+        let mut script = Script::held();
+        script.cluster_of(&amber(nvidia), &["freehold.dev/teardown"]);
+        script.ready(true);
+        script
+            .node
+            .allocatable
+            .insert("nvidia.com/gpu".into(), gpus);
+        script.see_node();
+        for _ in 0..9 {
+            script.truth(|_| ());
+        }
+        script.found()
+    };
+    // The agent reports four devices.
+    let plain = json!({});
+    assert_eq!(with(&plain, 4), Vec::<String>::new());
+    for wrong in [3, 8, 0] {
+        assert_eq!(
+            with(&plain, wrong),
+            ["I6 Ready without an advertisement"],
+            "{wrong}"
+        );
+    }
+    // Shared devices are advertised under other names and counts: something has to be there.
+    let shared = json!({"devicePlugin": {"timeSlicing": {"resources": [{"name": "nvidia.com/gpu", "replicas": 2}]}}});
+    assert_eq!(with(&shared, 8), Vec::<String>::new());
+    assert_eq!(with(&shared, 0), ["I6 Ready without an advertisement"]);
 }
 
 #[test]
