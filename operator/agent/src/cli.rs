@@ -84,7 +84,7 @@ enum Command {
         /// Also wait until the ordered layout is in force, verified by the node's shaper in this boot.
         #[arg(long)]
         shaped: bool,
-        /// Where the kernel says which boot this is.
+        /// Where the kernel says which boot this is. In the same procfs the NVIDIA driver shows what MIG instances there are.
         #[arg(long, default_value = BOOT_ID, requires = "shaped")]
         boot_id_file: PathBuf,
     },

@@ -1,13 +1,14 @@
 //! The sidecar of an operand pod: holds lock and word for as long as the pod lives.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use freehold_core::vendor::{Owner, Vendor};
 
 use super::lock::Lock;
 use super::{started, word};
+use crate::host::{BOOT_ID, Host};
 use crate::shape::gate;
 
 /// How often a waiting sidecar looks again. The operand's start waits for it, and a look costs three system calls.
@@ -146,7 +147,13 @@ impl Hold {
     }
 
     fn is_shaped(&self, boot_id: Option<&str>) -> Result<(), String> {
-        boot_id.map_or(Ok(()), |boot_id| gate::verified(&self.directory, boot_id))
+        // The driver shows its instances in the procfs that the boot ID is read from.
+        let root = self.shaped.as_deref().and_then(Path::to_str);
+        let root = root.and_then(|file| file.strip_suffix(BOOT_ID));
+        let host = root.map(|root| Host::new(format!("{root}/")));
+        boot_id.map_or(Ok(()), |boot_id| {
+            gate::verified(&self.directory, boot_id, host.as_ref())
+        })
     }
 
     fn has_word(&self) -> Result<(), String> {
