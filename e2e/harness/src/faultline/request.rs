@@ -29,6 +29,8 @@ pub struct Request {
     pub method: Method,
     /// Path without the query.
     pub path: String,
+    /// Label and field selectors, as written in the query.
+    pub selectors: Vec<String>,
     /// When it came.
     pub at: Instant,
 }
@@ -39,12 +41,16 @@ impl Request {
             kind: kind(method, uri),
             method: method.clone(),
             path: uri.path().to_owned(),
+            selectors: pairs(uri)
+                .filter(|(name, _)| ["labelSelector", "fieldSelector"].contains(name))
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect(),
             at: Instant::now(),
         }
     }
 }
 
-/// E.g. `PATCH acceleratornodes/rack-3/status`.
+/// E.g. `PATCH acceleratornodes/rack-3/status`, or `GET pods?labelSelector=app%3Dx`.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `/api/v1/...` and `/apis/<group>/<version>/...`.
@@ -55,17 +61,24 @@ impl fmt::Display for Request {
             .collect();
         let skip = if parts.first() == Some(&"api") { 2 } else { 3 };
         let rest = parts.get(skip..).unwrap_or_default().join("/");
-        write!(f, "{} {rest}", self.method)
+        write!(f, "{} {rest}", self.method)?;
+        match self.selectors.join("&") {
+            none if none.is_empty() => Ok(()),
+            selectors => write!(f, "?{selectors}"),
+        }
     }
 }
 
+/// The query's names and values, as written.
+fn pairs(uri: &Uri) -> impl Iterator<Item = (&str, &str)> {
+    uri.query()
+        .unwrap_or_default()
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+}
+
 fn kind(method: &Method, uri: &Uri) -> Kind {
-    let query = uri.query().unwrap_or_default();
-    let has = |name: &str, value: &str| {
-        query
-            .split('&')
-            .any(|pair| pair.split_once('=') == Some((name, value)))
-    };
+    let has = |name: &str, value: &str| pairs(uri).any(|pair| pair == (name, value));
     if *method == Method::GET {
         let watch = has("watch", "true");
         return if watch && !has("sendInitialEvents", "true") {
@@ -82,7 +95,7 @@ fn kind(method: &Method, uri: &Uri) -> Kind {
     let path = uri.path();
     let last = path.rsplit('/').next().unwrap_or_default();
     let question = *method == Method::POST && (last.ends_with("reviews") || last == "token");
-    if question || query.contains("dryRun=") {
+    if question || pairs(uri).any(|(name, _)| name == "dryRun") {
         Kind::Read
     } else if path.starts_with("/apis/coordination.k8s.io/") || path.contains("/events") {
         Kind::Minor

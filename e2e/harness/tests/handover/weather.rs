@@ -161,9 +161,14 @@ async fn watches_that_can_never_be_resumed_are_listed_anew_now_and_then_and_told
     println!("in {lasted:?}: lists {lists:#?}, tries to resume {resumes:#?}");
     // One at once, and one in 30 s after that.
     let most = 2 + usize::try_from(lasted.as_secs() / 30)?;
+    let fenced = format!("labelSelector={}", names::agent_label().replace('/', "%2F"));
     for (kind, count) in &lists {
-        // Pods and claims of the node are read for decisions as well.
-        let read_fresh = kind.ends_with(" pods") || kind.contains("resourceclaims");
+        // Read for decisions as well: the node's pods and claims, fenced Nodes where a place in the budget is claimed, and our own
+        // two definitions, each after it was listed.
+        let read_fresh = kind.contains("spec.nodeName")
+            || kind.contains("resourceclaims")
+            || kind.contains(&fenced)
+            || kind.contains("metadata.name");
         ensure!(
             read_fresh || *count <= most,
             "{count} times {kind}, expected {most} at most"

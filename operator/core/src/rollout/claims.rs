@@ -82,6 +82,12 @@ pub fn claim(
         let tenure = (standing.node.clone(), standing.vendor);
         if asking.contains(&tenure) {
             standing.stage = Stage::AsksHandover;
+        } else if matches!(standing.stage, Stage::AsksHandover | Stage::AsksRestart)
+            && !taken.contains(&tenure)
+        {
+            // Whoever asks was admitted already. One that waits, though for longer, must not have it refused: it would be
+            // admitted next and be refused for the other's sake, and so on without end.
+            standing.stage = Stage::Still;
         } else if taken.contains(&tenure) {
             standing.stage = match standing.stage {
                 // Fenced nodes that do not move are counted by their own rule.

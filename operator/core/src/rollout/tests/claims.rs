@@ -90,6 +90,22 @@ fn a_claim_in_force_is_not_replaced_by_one_for_another_version() {
 }
 
 #[test]
+fn whoever_waits_longer_but_does_not_ask_takes_no_place_from_one_that_asks() {
+    let mut standings = fleet(&[Stage::UnderWay, Stage::AsksHandover]);
+    for waits in [Stage::AsksHandover, Stage::AsksRestart] {
+        if let [asks, other] = standings.as_mut_slice() {
+            (asks.since_s, other.since_s, other.stage) = (50, 10, waits);
+        }
+        let intent = intent(Budget::Nodes(1), 0, &[("amber", None)]);
+        let asked = [place("n0", 7)];
+        assert_eq!(
+            claim(&rules(&intent), &standings, &[], &fenced(&[]), &asked),
+            asked
+        );
+    }
+}
+
+#[test]
 fn only_a_later_version_spends_a_claim() {
     let claim = place("n0", 100);
     assert!(claim.is_spent("101"));
