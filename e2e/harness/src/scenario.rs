@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use freehold_api::{AcceleratorNode, TenureStatus};
+use freehold_api::{AcceleratorCluster, AcceleratorNode, TenureStatus};
 use freehold_core::names;
 use freehold_core::tenure::Step;
 use freehold_core::vendor::{Owner, Vendor};
 use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
 
 use crate::cluster::{Filter, Mark, Options, TestCluster};
 use crate::install::{Controller, ControllerOptions, Programs, install};
@@ -148,6 +150,28 @@ impl Scenario {
         .await
     }
 
+    /// Waits until a node is held and its own record says Ready.
+    ///
+    /// # Errors
+    /// When it is not in time.
+    pub async fn wait_until_settled(&self, node: &str, vendor: Vendor, owner: Owner) -> Result<()> {
+        self.wait_until_held(node, vendor, owner).await?;
+        let records = Api::<AcceleratorNode>::all(self.cluster.admin());
+        wait_for(&format!("{node} to say Ready"), SOON, async || {
+            let status = records.get(node).await?.status.unwrap_or_default();
+            let ready = status
+                .conditions
+                .iter()
+                .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+            Ok(if ready {
+                Ok(())
+            } else {
+                Err(format!("{:?}", status.conditions))
+            })
+        })
+        .await
+    }
+
     /// Writes of ours since a mark, the controller's and every agent's, leases aside: by user, verb and resource.
     ///
     /// # Errors
@@ -238,4 +262,16 @@ fn limits(options: &ControllerOptions) -> Limits {
         patience: Duration::from_secs(patience),
         ..Limits::default()
     }
+}
+
+/// Changes the intent as `kubectl patch --type=json` does.
+///
+/// # Errors
+/// When the API server refuses it.
+pub async fn edit_intent(cluster: &TestCluster, changes: Value) -> Result<()> {
+    let patch = Patch::<()>::Json(serde_json::from_value(changes)?);
+    Api::<AcceleratorCluster>::all(cluster.admin())
+        .patch(names::SINGLETON, &PatchParams::default(), &patch)
+        .await?;
+    Ok(())
 }

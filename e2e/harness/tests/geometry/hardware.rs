@@ -9,7 +9,7 @@ use freehold_e2e::scenario::Scenario;
 use freehold_e2e::sim::{Shape, wait_for};
 use freehold_fake_nvml::state::ModeChange;
 
-use super::stage::{disturbances, settled, shaper_says};
+use super::stage::{disturbances, shaper_says};
 
 const INTENT: &str = r"
 apiVersion: freehold.dev/v1alpha1
@@ -104,7 +104,9 @@ async fn a_mode_that_waits_for_a_restart_and_a_board_without_a_table_are_told_an
 
     // Somebody restarts the guest, for whatever reason: everything goes on by itself.
     guest.reboot().await?;
-    settled(&scenario, "guest-1", Vendor::Nvidia, Owner::DevicePlugin).await?;
+    scenario
+        .wait_until_settled("guest-1", Vendor::Nvidia, Owner::DevicePlugin)
+        .await?;
     guest
         .wait_for_allocatable("nvidia.com/gpu", Some(4), freehold_e2e::scenario::SOON)
         .await?;
@@ -115,7 +117,9 @@ async fn a_mode_that_waits_for_a_restart_and_a_board_without_a_table_are_told_an
             .change(|state| state.profiles_while_off = true)?)
     })?;
     new.load_driver("590.11.03")?;
-    settled(&scenario, "new-1", Vendor::Nvidia, Owner::Dra).await?;
+    scenario
+        .wait_until_settled("new-1", Vendor::Nvidia, Owner::Dra)
+        .await?;
     wait_for(
         "the slices of new-1",
         freehold_e2e::scenario::SOON,

@@ -16,7 +16,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::stage::{disturbances, edit, host_files, layout, one_after_the_other, settled};
+use super::stage::{disturbances, edit, host_files, layout, one_after_the_other};
 
 const PLUGIN: [&str; 2] = ["cut-1", "cut-2"];
 const DRA: [&str; 2] = ["slice-1", "slice-2"];
@@ -91,10 +91,14 @@ async fn layouts_are_edited_under_both_owners_and_workloads_get_the_new_instance
 
 async fn all_settled(scenario: &Scenario) -> Result<()> {
     for node in PLUGIN {
-        settled(scenario, node, Vendor::Nvidia, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Nvidia, Owner::DevicePlugin)
+            .await?;
     }
     for node in DRA {
-        settled(scenario, node, Vendor::Nvidia, Owner::Dra).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Nvidia, Owner::Dra)
+            .await?;
     }
     Ok(())
 }
@@ -241,7 +245,9 @@ async fn a_busy_node_is_reshaped_when_its_workload_has_ended(scenario: &Scenario
         assert!(workload::is_running(&client, &job).await?);
         waiting.retain(|node| *node != first);
         workload::finish(&client, &job).await?;
-        settled(scenario, first, Vendor::Nvidia, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(first, Vendor::Nvidia, Owner::DevicePlugin)
+            .await?;
         advertises(scenario, first, &[("mig-3g.40gb", 2), ("mig-4g.40gb", 2)]).await?;
         println!("{first}: {:?}", cut(scenario, first, 0)?);
     }
@@ -267,7 +273,9 @@ async fn media_engines_are_part_of_the_name(scenario: &Scenario) -> Result<()> {
     )
     .await?;
     for node in PLUGIN {
-        settled(scenario, node, Vendor::Nvidia, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Nvidia, Owner::DevicePlugin)
+            .await?;
         let wanted = [
             ("mig-1g.10gb.me", 2),
             ("mig-2g.20gb", 2),
@@ -311,7 +319,9 @@ async fn slices_under_dra_follow(scenario: &Scenario) -> Result<()> {
         handle.wait_for_devices(DRIVER, 10, SOON).await?;
     }
     for node in DRA {
-        settled(scenario, node, Vendor::Nvidia, Owner::Dra).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Nvidia, Owner::Dra)
+            .await?;
     }
     runs(
         scenario,
@@ -420,7 +430,9 @@ async fn a_restarted_host_comes_back_cut(scenario: &Scenario) -> Result<()> {
         .iter()
         .any(|resources| resources.contains_key("nvidia.com/gpu"));
     assert!(!whole, "{seen:?}");
-    settled(scenario, "cut-1", Vendor::Nvidia, Owner::DevicePlugin).await?;
+    scenario
+        .wait_until_settled("cut-1", Vendor::Nvidia, Owner::DevicePlugin)
+        .await?;
     let made = taken(scenario, &["cut-1"])?;
     assert!(
         made.iter().any(|write| write.contains("CreateGpuInstance")),
@@ -449,7 +461,9 @@ async fn what_somebody_changed_by_hand_is_repaired(scenario: &Scenario) -> Resul
         })
     })
     .await?;
-    settled(scenario, "cut-2", Vendor::Nvidia, Owner::DevicePlugin).await?;
+    scenario
+        .wait_until_settled("cut-2", Vendor::Nvidia, Owner::DevicePlugin)
+        .await?;
     let disturbed = disturbances(&scenario.cluster, mark).await?;
     let fenced = disturbed.iter().any(|write| write.ends_with(" cut-2"));
     let others = disturbed.iter().any(|write| !write.ends_with(" cut-2"));

@@ -18,7 +18,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::json;
 
-use super::stage::{disturbances, edit, one_after_the_other, settled, shaper_says};
+use super::stage::{disturbances, edit, one_after_the_other, shaper_says};
 
 const SETTING: &str = "/opt/aws/neuron/logical_nc_config";
 const CORES: &str = "aws.amazon.com/neuroncore";
@@ -64,7 +64,9 @@ async fn cores_double_and_return_with_the_setting_and_a_family_without_it_is_ref
     })?;
     cluster.apply_yaml(INTENT).await?;
     for node in TRN2 {
-        settled(&scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+            .await?;
         shaper_says(cluster, node, Vendor::Neuron, ShapingOutcome::InForce).await?;
         let handle = scenario.fleet.node(node)?;
         handle.wait_for_allocatable(CORES, Some(64), SOON).await?;
@@ -85,7 +87,9 @@ async fn cores_double_and_return_with_the_setting_and_a_family_without_it_is_ref
         one_after_the_other(&scenario, Vendor::Neuron, &TRN2, CORES, cores).await?;
         println!("Logical NeuronCore setting {lnc}: {cores} cores on each of {TRN2:?}");
         for node in TRN2 {
-            settled(&scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+            scenario
+                .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+                .await?;
             let written = setting(&scenario.fleet.node(node)?)?;
             assert!(
                 written.ends_with(&format!("NEURON_LOGICAL_NC_CONFIG={lnc}\n")),
@@ -144,7 +148,9 @@ async fn comes_back_verified(scenario: &Scenario) -> Result<()> {
     .await?;
     one_after_the_other(scenario, Vendor::Neuron, &TRN2, CORES, 128).await?;
     for node in TRN2 {
-        settled(scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+            .await?;
     }
     scenario.wait_for_quiet().await?;
     let mark = cluster.audit().mark().await?;
@@ -170,7 +176,9 @@ async fn comes_back_verified(scenario: &Scenario) -> Result<()> {
     back.await??;
     assert!(!seen.contains(&Some(64)), "{seen:?}");
     assert_eq!(setting(&node)?, "NEURON_LOGICAL_NC_CONFIG=1\n");
-    settled(scenario, "trn2-1", Vendor::Neuron, Owner::DevicePlugin).await?;
+    scenario
+        .wait_until_settled("trn2-1", Vendor::Neuron, Owner::DevicePlugin)
+        .await?;
     let disturbed = disturbances(cluster, mark).await?;
     assert!(disturbed.is_empty(), "{disturbed:?}");
     Ok(())
@@ -196,7 +204,9 @@ async fn a_layout_given_up_takes_its_shaper_along(scenario: &Scenario) -> Result
     })
     .await?;
     for node in TRN2 {
-        settled(scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+            .await?;
         let handle = scenario.fleet.node(node)?;
         handle.wait_for_allocatable(CORES, Some(128), SOON).await?;
         assert_eq!(

@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
 
-use super::stage::{disturbances, settled, shaper_says};
+use super::stage::{disturbances, shaper_says};
 
 const CORES: &str = "aws.amazon.com/neuroncore";
 const NODES: [&str; 2] = ["birch-1", "birch-2"];
@@ -51,7 +51,9 @@ async fn an_order_outlives_a_lost_record_and_ends_with_the_ownership() -> Result
     let cluster = &scenario.cluster;
     cluster.apply_yaml(INTENT).await?;
     for node in NODES {
-        settled(&scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+        scenario
+            .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+            .await?;
         shaper_says(cluster, node, Vendor::Neuron, ShapingOutcome::InForce).await?;
         let handle = scenario.fleet.node(node)?;
         handle.wait_for_allocatable(CORES, Some(128), SOON).await?;
@@ -84,7 +86,9 @@ async fn a_lost_record_disturbs_nobody(scenario: &Scenario) -> Result<()> {
         })
     })
     .await?;
-    settled(scenario, node, Vendor::Neuron, Owner::DevicePlugin).await?;
+    scenario
+        .wait_until_settled(node, Vendor::Neuron, Owner::DevicePlugin)
+        .await?;
     scenario.wait_for_quiet().await?;
     let disturbed = disturbances(cluster, mark).await?;
     println!("after the loss of its record: {disturbed:?}");

@@ -3,47 +3,17 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use freehold_api::{AcceleratorCluster, AcceleratorNode};
+use freehold_api::AcceleratorNode;
 use freehold_core::names;
 use freehold_core::report::{LayoutReport, ShapingOutcome};
-use freehold_core::vendor::{Owner, Vendor};
+use freehold_core::vendor::Vendor;
 use freehold_e2e::cluster::{Filter, Mark, TestCluster};
+pub use freehold_e2e::scenario::edit_intent as edit;
 use freehold_e2e::scenario::{SOON, Scenario};
 use freehold_e2e::sim::{NodeHandle, wait_for};
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
-use serde_json::Value;
-
-/// Changes the intent as `kubectl patch --type=json` does.
-pub async fn edit(cluster: &TestCluster, changes: Value) -> Result<()> {
-    let api = Api::<AcceleratorCluster>::all(cluster.admin());
-    let patch = Patch::<()>::Json(serde_json::from_value(changes)?);
-    api.patch(names::SINGLETON, &PatchParams::default(), &patch)
-        .await?;
-    Ok(())
-}
-
-/// Waits until a node is held and its record says Ready.
-pub async fn settled(scenario: &Scenario, node: &str, vendor: Vendor, owner: Owner) -> Result<()> {
-    scenario.wait_until_held(node, vendor, owner).await?;
-    wait_for(&format!("{node} to say Ready"), SOON, async || {
-        let record = record(&scenario.cluster, node).await?;
-        let conditions = record
-            .status
-            .map(|status| status.conditions)
-            .unwrap_or_default();
-        let ready = conditions
-            .iter()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-        Ok(if ready {
-            Ok(())
-        } else {
-            Err(format!("{conditions:?}"))
-        })
-    })
-    .await
-}
 
 /// A node's record.
 pub async fn record(cluster: &TestCluster, node: &str) -> Result<AcceleratorNode> {

@@ -5,15 +5,13 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use freehold_api::{AcceleratorCluster, AcceleratorNode};
 use freehold_core::names;
 use freehold_core::vendor::{Owner, Vendor};
 use freehold_e2e::cluster::{AuditEvent, Filter, Mark, TestCluster};
+pub use freehold_e2e::scenario::edit_intent as edit;
 use freehold_e2e::scenario::{SOON, Scenario};
 use freehold_e2e::sim::wait_for;
-use kube::Api;
-use kube::api::{Patch, PatchParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 /// A cohort of two GPU nodes, one of a Trainium node, and a size of each.
 pub const INTENT: &str = r"
@@ -34,15 +32,6 @@ spec:
   rollout: {maxUnavailable: 1, canary: {nodes: 0, soak: 1s}}
 ";
 
-/// Changes the intent as `kubectl patch --type=json` does.
-pub async fn edit(cluster: &TestCluster, changes: Value) -> Result<()> {
-    let api = Api::<AcceleratorCluster>::all(cluster.admin());
-    let patch = Patch::<()>::Json(serde_json::from_value(changes)?);
-    api.patch(names::SINGLETON, &PatchParams::default(), &patch)
-        .await?;
-    Ok(())
-}
-
 /// Gives a cohort, by its place in the list, another owner.
 pub async fn give_to(cluster: &TestCluster, cohort: usize, owner: Owner) -> Result<()> {
     edit(
@@ -55,25 +44,7 @@ pub async fn give_to(cluster: &TestCluster, cohort: usize, owner: Owner) -> Resu
 /// Waits until a node is held, and its own record and the cluster say that all is well.
 pub async fn settled(scenario: &Scenario, nodes: &[(&str, Vendor, Owner)]) -> Result<()> {
     for (node, vendor, owner) in nodes {
-        scenario.wait_until_held(node, *vendor, *owner).await?;
-        wait_for(&format!("{node} to say Ready"), SOON, async || {
-            let record = Api::<AcceleratorNode>::all(scenario.cluster.admin())
-                .get(node)
-                .await?;
-            let conditions = record
-                .status
-                .map(|status| status.conditions)
-                .unwrap_or_default();
-            let ready = conditions
-                .iter()
-                .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-            Ok(if ready {
-                Ok(())
-            } else {
-                Err(format!("{conditions:?}"))
-            })
-        })
-        .await?;
+        scenario.wait_until_settled(node, *vendor, *owner).await?;
     }
     Ok(())
 }
